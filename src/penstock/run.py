@@ -80,7 +80,7 @@ class Run:
         self._on_batch = OnBatch(self._run_batch)
         self.schedule = Schedule(trigger, latency)
         self._stack = contextlib.ExitStack()
-        self.executor = SparkExecutor(engine.spark)
+        self.executor = SparkExecutor(engine.spark, engine.limits)
         with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
             self._begin()
@@ -99,6 +99,7 @@ class Run:
         self.core = Core(
             self.executor, self._log, catalog, engine.store, opened,
             lambda network: lay_out_needed(network, engine.inputs.frames), tasks=engine.tasks, bound=engine.bound,
+            limits=engine.limits,
             expire_every=engine.expire_every, follows_clock=not self.available_now, warnings=self.warnings, cause=cause,
         )  # fmt: skip
         self.stepper, self.delivery = self.core.stepper, self.core.delivery

@@ -78,7 +78,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
+def start_spark(state: Path, cores: int | None, console: Console, log: Path, memory: int | None = None) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
     try:
         for folder in (".", WAREHOUSE):
@@ -93,7 +93,7 @@ def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> 
 
             raise_only()
             warehouse = str((state / WAREHOUSE).absolute())  # Spark creates it in the current folder by default
-            return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
+            return Engine.local(state, cores=cores, memory=memory, spark__sql__warehouse__dir=warehouse)
     except PenstockError:
         raise
     except Exception as error:

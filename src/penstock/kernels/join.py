@@ -6,15 +6,17 @@ rows at later positions, so every result is found exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from penstock.kernels.matches import Matches, rows_at
 from penstock.kernels.served import served_by
-from penstock.kernels.walk import Slices, Walk, Work
+from penstock.kernels.walk import Slices, Walk, Work, pairs_at_once
+from penstock.model.memory import Limits
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import Route
+from penstock.state.run import Rows
 
 BLOCK = 1 << 17  # new rows joined at once: bounds the memory of intermediate matches
 
@@ -26,23 +28,25 @@ def join_deltas(
     slices: Slices,
     work: Work,
     suspended: Collection[int] = (),
+    limits: Limits | None = None,
 ) -> Iterator[tuple[Route, int, Matches]]:
     """Results of this step, in pieces: (route, hops done, matches). Matches with hops left go to an exchange.
 
     Suspended queries get no results.
     """
+    block = BLOCK if limits is None else min(BLOCK, pairs_at_once(limits, 1))
     served = served_by(network, join, frozenset(suspended))
     for route in routes:
-        walk = Walk(network, join, route, slices, served, work)
+        walk = Walk(network, join, route, slices, served, work, limits)
         if route.everywhere:  # every task starts from all new rows, and counts those that it received
             for rows in slices.fresh.get(route.table, ()):
                 walk.came(len(served.at(rows, route.start)[1]))
-        for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):
+        for delta in _parts((slices.every if route.everywhere else slices.fresh).get(route.table, ()), limits):
             bits, wanted = served.at(delta, route.start)
             if not route.everywhere:
                 walk.came(len(wanted))
-            for first in range(0, len(wanted), BLOCK):
-                some = wanted[first : first + BLOCK]
+            for first in range(0, len(wanted), block):
+                some = wanted[first : first + block]
                 pick = ([delta], None, some)
                 composite = Matches(
                     (route.start,), (pick,), delta.key[some], delta.time[some, None], rows_at(bits, some)
@@ -52,18 +56,30 @@ def join_deltas(
                     yield from walk.go(whole, 0)
 
 
+def _parts(pieces: Sequence[Rows], limits: Limits | None) -> Iterator[Rows]:
+    """Sorted rows in parts of which all bits may be in memory; their order does not matter to what they match."""
+    for rows in pieces:
+        if limits is None:
+            yield rows
+            continue
+        most = pairs_at_once(limits, 0)
+        for start in range(0, len(rows), most):
+            yield rows.part(start, min(start + most, len(rows)))
+
+
 def resume(
     network: Network,
     join: Join,
     route: Route,
     done: int,
-    pieces: Sequence[Matches],
+    pieces: Iterable[Matches],
     slices: Slices,
     work: Work,
     suspended: Collection[int] = (),
+    limits: Limits | None = None,
 ) -> Iterator[tuple[Route, int, Matches]]:
     """Continue with composites from an exchange, after `done` hops."""
-    walk = Walk(network, join, route, slices, served_by(network, join, frozenset(suspended)), work)
+    walk = Walk(network, join, route, slices, served_by(network, join, frozenset(suspended)), work, limits)
     for matches in pieces:
         if done < len(route.hops):
             order = np.lexsort((matches.times[:, 0], matches.keys))

@@ -42,12 +42,19 @@ def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
     """The delta of all rows of several deltas."""
     if len(deltas) == 1:
         return deltas[0]
+    return Delta(merge_fresh(table, [delta.rows for delta in deltas]), sum(delta.unwanted for delta in deltas))
+
+
+def merge_fresh(table: StateTable, pieces: Sequence[Rows]) -> Rows:
+    """All rows of sorted pieces of one step."""
+    if len(pieces) == 1:
+        return pieces[0]
     numbers: dict[tuple[int, ...], int] = {}
-    pieces = []
-    for delta in deltas:
-        own = np.array([numbers.setdefault(p, len(numbers)) for p in delta.rows.patterns], dtype=np.int32)
-        pieces.append((delta.rows, own[delta.rows.bits]))
-    return Delta(_merged(table, pieces, tuple(numbers)), sum(delta.unwanted for delta in deltas))
+    numbered = []
+    for rows in pieces:
+        own = np.array([numbers.setdefault(p, len(numbers)) for p in rows.patterns], dtype=np.int32)
+        numbered.append((rows, own[rows.bits]))
+    return _merged(table, numbered, tuple(numbers))
 
 
 def _merged(
@@ -60,6 +67,15 @@ def _merged(
     picked = pa.array(order)
     columns = {name: whole_column(runs, name).take(picked) for name in table.columns}  # one at a time: each is large
     return Rows(key[order], time[order], np.concatenate([ids for _, ids in pieces])[order], patterns, columns)
+
+
+def types_of(table: StateTable, runs: Sequence[Rows]) -> dict[str, pa.DataType]:
+    """The types of the columns of all runs together; see `whole_column`."""
+    found = {}
+    for name in table.columns:
+        kinds = (rows.columns[name].type for rows in runs if name in rows.columns)
+        found[name] = next((kind for kind in kinds if not pa.types.is_null(kind)), pa.null())
+    return found
 
 
 def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:

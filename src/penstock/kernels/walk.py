@@ -15,15 +15,18 @@ from penstock.kernels.compare import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.matches import Matches, equal, extend, lookup, serving
-from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe
+from penstock.kernels.probe import CHUNK, Counts, Reach, Words, build_reach, nearest, probe
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
+from penstock.kernels.streamed import parts_of
+from penstock.model.memory import Limits
 from penstock.planner.links import Link
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 
+LEAST_PAIRS = 1 << 10  # at once: fewer would cost more than they take up
 FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait for those of other runs
 
 
@@ -65,6 +68,7 @@ class Walk:
     slices: Slices
     served: Served
     work: Work
+    limits: Limits | None = None
 
     def came(self, rows: int) -> None:
         """Count new rows of the start; sets they do not reach count 0, or a set that became rare would look unknown."""
@@ -122,11 +126,15 @@ class Walk:
             turned, places = (composite, None) if lead == composite.positions[0] else composite.led_by(lead)
         reach = _reach(self.network, self.join, turned.positions, hop.position)
         runs = self.slices.of(hop)
+        # More matches of several runs wait only if they may: a part of them continues as well as all.
+        most = None if self.limits is None else pairs_at_once(self.limits, len(composite.positions))
         found: list[tuple[int, Ints, Ints, Words]] = []
+        waiting = 0
         for number, rows in enumerate(runs):
             words = self.served.words(rows, hop.position)
             if hop.source is not None:
-                pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
+                keys, times, own = composite.keys, composite.times, composite.bits
+                pieces = probe(keys, times, own, rows, words, reach, counts, most or CHUNK)
             else:
                 pieces = self._scan(turned, hop.position, rows, words, reach, counts)
             for turned_left, right, bits in pieces:
@@ -136,15 +144,30 @@ class Walk:
                     yield from self._checked(whole, hop, last=last)
                 else:
                     found.append((number, left, right, bits))
+                    waiting += len(left)
+                    if most is not None and waiting >= most:
+                        yield from self._interleaved(composite, hop, runs, found, last=last)
+                        found, waiting = [], 0
         if found:
-            # The next hop needs the composites in their own order: matches of several runs are interleaved.
-            left = np.concatenate([f[1] for f in found])
-            order = np.argsort(left, kind="stable")
-            run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
-            row = np.concatenate([f[2] for f in found])[order]
-            bits = np.concatenate([f[3] for f in found])[order]
-            longer = extend(composite, hop.position, (runs, run, row), left[order], bits)
-            yield from self._checked(longer, hop, last=last)
+            yield from self._interleaved(composite, hop, runs, found, last=last)
+
+    def _interleaved(
+        self,
+        composite: Matches,
+        hop: Hop,
+        runs: Sequence[Rows],
+        found: Sequence[tuple[int, Ints, Ints, Words]],
+        *,
+        last: bool,
+    ) -> Iterator[Matches]:
+        """Matches of several runs in the order of the composites, which the next hop needs."""
+        left = np.concatenate([f[1] for f in found])
+        order = np.argsort(left, kind="stable")
+        run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
+        row = np.concatenate([f[2] for f in found])[order]
+        bits = np.concatenate([f[3] for f in found])[order]
+        longer = extend(composite, hop.position, (runs, run, row), left[order], bits)
+        yield from self._checked(longer, hop, last=last)
 
     def _scan(
         self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
@@ -165,6 +188,10 @@ class Walk:
 
     def _checked(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         """Only matches whose keys are really equal, and whose conditions hold as far as they can be evaluated."""
+        for part in [extended] if self.limits is None else parts_of(extended, self.limits.work):
+            yield from self._checked_at_once(part, hop, last=last)
+
+    def _checked_at_once(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         matches = self.counted(self._verified(extended, hop))
         matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
         matches = self.final(matches) if last else matches
@@ -214,6 +241,11 @@ class Walk:
 
         bits = refuted(matches.bits, conditions, columns, errors)
         return matches if bits is matches.bits else serving(replace(matches, bits=bits))
+
+
+def pairs_at_once(limits: Limits, positions: int) -> int:
+    """How many pairs of composites with so many positions and rows may be in memory: references, times, and bits."""
+    return max(LEAST_PAIRS, limits.work // (32 * (positions + 1)))
 
 
 def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:

@@ -98,12 +98,17 @@ class JoinCounters(Counts):
 
 
 class EngineCounters(Counts):
-    """Steps with a job, steps without a batch, and what crossed the exchange."""
+    """Steps with a job, steps without a batch, what crossed the exchange, and what was put aside for lack of memory.
+
+    `pieces` are sorted pieces of new rows, `aside_bytes` all that tasks have put into files of their own.
+    """
 
     steps: int = 0
     ticks: int = 0
     sent_rows: int = 0
     sent_bytes: int = 0
+    pieces: int = 0
+    aside_bytes: int = 0
 
 
 class Counters(Counts):

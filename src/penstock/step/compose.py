@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
+from penstock.model.memory import Limits
 from penstock.model.time import NEVER
 from penstock.planner.folding import folded_in
 from penstock.planner.network import Network, StateTable
@@ -44,11 +45,12 @@ def compose_task(
     stale: int,
     bound: Bound,
     clock: float,
+    limits: Limits | None = None,
 ) -> Task:
     """The task of the step after the manifest's, with this progress, at this clock.
 
     `scans` are the measured costs of tables without a key; runs of registry versions below `stale` may have rows that
-    only dropped queries needed; `bound` is the maximal output of one query.
+    only dropped queries needed; `bound` is the maximal output of one query, `limits` what a task may have in memory.
     """
     runs = _unexpired_runs(network, manifest, reached)
     ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
@@ -97,6 +99,7 @@ def compose_task(
         bound=bound,
         folded=folded_in(network, manifest.folding),
         rolled=rolled_in(network, manifest.folding),
+        limits=limits,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
@@ -36,7 +37,7 @@ class State:
     `manifest` is the committed state, `network` and `registry` are the queries, `cursors` say how far sinks have come,
     `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
     `views` give the results of queries to their readers. `sides_due` is the clock at which late and invalid rows
-    expire, if known.
+    expire, if known. `limits` are those of a task's memory.
     """
 
     manifest: Manifest
@@ -52,6 +53,7 @@ class State:
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
+    limits: Limits | None = None
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -161,6 +163,7 @@ def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now:
         stale=state.registry.stale,
         bound=state.bound,
         clock=now,
+        limits=state.limits,
     )
 
 

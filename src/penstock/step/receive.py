@@ -7,7 +7,7 @@ mapper too, for its own share of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,15 +16,16 @@ import pyarrow as pa
 from penstock.columns.hash import bytes_of
 from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
-from penstock.kernels.delta import Delta
+from penstock.kernels.delta import Delta, count_keys
 from penstock.planner.counters import TableCounters
 from penstock.planner.network import StateTable
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
-from penstock.step.folding import unpack_partials
+from penstock.step.folding import Partials, unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
 from penstock.step.report import Report, Watch
+from penstock.step.scratch import Scratch
 from penstock.step.task import Plan, Task
 
 
@@ -36,10 +37,14 @@ class Receiver:
     task: Task
     report: Report
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
+    scratch: Scratch = field(default_factory=Scratch)
+    _recent: list[tuple[list[pa.Table], int]] = field(default_factory=list)  # the places of partials in memory
+    _held: int = 0  # their bytes
 
     def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
         """The rows of this step by table."""
-        made, rows = Deltas(self.plan.network, self.plan.truths), self.rows(batches)
+        made = Deltas(self.plan.network, self.plan.truths, self.task.limits, self.scratch)
+        rows = self.rows(batches)
         while (parcel := next(rows, None)) is not None:
             watch.lap("receive")
             made.take(parcel)
@@ -49,8 +54,9 @@ class Receiver:
         if self.report.unreadable:
             return Fresh()
         fresh = made.whole()
-        for index, delta in fresh.stored.items():
-            self._count(self.plan.network.tables[index], delta)
+        for index, deltas in fresh.stored.items():
+            self._count(self.plan.network.tables[index], deltas)
+        self.report.counters.engine.pieces += made.pieces
         watch.lap("prepare")
         return fresh
 
@@ -77,17 +83,29 @@ class Receiver:
                 self.report.absorb(Report.decode(body))
             elif kind == PARTIALS:
                 came = unpack_partials(body)
-                self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
+                self._keep(came)
             else:
                 yield unpack(body)
 
-    def _count(self, table: StateTable, delta: Delta) -> None:
+    def _keep(self, came: Partials) -> None:
+        """Partials wait until all rows are there: in memory as far as that is allowed, and then in files."""
+        tables = self.partials.setdefault(came.table, {}).setdefault(came.pane_set, [])
+        tables.append(came.partials)
+        self._recent.append((tables, len(tables) - 1))
+        self._held += came.partials.nbytes
+        if self.task.limits is not None and self._held > self.task.limits.piece:
+            for own, place in self._recent:
+                own[place] = self.scratch.table(own[place])
+            self._recent, self._held = [], 0
+
+    def _count(self, table: StateTable, deltas: Sequence[Delta]) -> None:
         counts = self.report.table(table.name)
-        counts.shipped += len(delta.rows)
         if table.key:
-            counts.keys += delta.keys  # no key is in two tasks: the sum is that of the step
-        if is_sampled(table, self.task.step):
-            counts.add(_statistics(table, delta.rows))
+            counts.keys += count_keys(deltas)  # no key is in two tasks: the sum is that of the step
+        for delta in deltas:
+            counts.shipped += len(delta.rows)
+            if is_sampled(table, self.task.step):
+                counts.add(_statistics(table, delta.rows))
 
 
 def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:

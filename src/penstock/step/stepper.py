@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import StepError
+from penstock.model.memory import Limits
 from penstock.planner import pane_sharing
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
@@ -56,15 +57,17 @@ class Stepper:
         *,
         tasks: int,
         bound: Bound | None = None,
+        limits: Limits | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `warnings` gets warnings about streams.
+        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
+        self.limits = limits
         self.views = partial(views_of, catalog)
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
@@ -110,6 +113,7 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            limits=self.limits,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
+from penstock.model.memory import Limits
 from penstock.planner.network import Join, Network
 from penstock.planner.reached import Reached
 from penstock.planner.routes import Routes
@@ -66,6 +67,7 @@ class Task:
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
     # Those whose partials they make of another one's, and whose.
     rolled: Mapping[int, int] = field(default_factory=dict)
+    limits: Limits | None = None  # of memory
 
     @property
     def asked(self) -> Asked:
@@ -82,6 +84,7 @@ class Task:
             self.panes,
             self.folded,
             self.rolled,
+            self.limits,
         )
 
 
@@ -90,7 +93,7 @@ Reports = Sequence[Report]  # of the tasks of a step
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
     """The writer of a join's results in this task."""
-    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound, task.limits)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ far.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.hash import bytes_of
 from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import Delta
 from penstock.kernels.join import join_deltas, resume
@@ -24,18 +26,21 @@ from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed
+from penstock.kernels.streamed import parts_of
 from penstock.kernels.walk import Slices, Work
 from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.network import Join, StateTable
 from penstock.planner.routes import Route
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
+from penstock.step.frugal import frugal
 from penstock.step.handover import candidates, report_row
 from penstock.step.held import Held
 from penstock.step.partials import aggregate_rows, settle_runs
 from penstock.step.receive import Receiver
 from penstock.step.report import Report, Watch
 from penstock.step.results import ResultWriter, result_table
+from penstock.step.scratch import Bodies, Scratch
 from penstock.step.task import Plan, Task, report_batch, result_writer
 
 
@@ -43,8 +48,10 @@ def run_task(
     batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int, stage: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Do one stage of the task. Yields parcels for the next stage; the last yields rows for Spark, and the report."""
-    worker = _Worker(plan, task, partition, stage)
-    yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
+    with frugal(task.limits):
+        worker = _Worker(plan, task, partition, stage)
+        yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
+        del worker
 
 
 class _Worker:
@@ -54,7 +61,8 @@ class _Worker:
         self.report = Report(partition)
         self.low, high = task.buckets.ranges[partition]
         self.work = Work()
-        self.receiver = Receiver(plan, task, self.report)
+        self.scratch = Scratch()
+        self.receiver = Receiver(plan, task, self.report, scratch=self.scratch)
         self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
         self.writers: dict[int, ResultWriter] = {}
 
@@ -68,12 +76,12 @@ class _Worker:
             waits = any(join.closes for join in self.network.joins)
             own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
             watch.lap("open")
-            slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
+            slices = Slices(own, _rows_of(fresh.probing), whole, _rows_of(fresh.seen))
             yield from self._join(slices, self.task.suspended, watch)
             stored = _rows_of(fresh.stored)
-            for index, rows in stored.items():
+            for index, pieces in stored.items():
                 if not self.network.tables[index].grouped:
-                    self.held.store(self.network.tables[index], rows)
+                    self.held.store(self.network.tables[index], pieces)
             watch.lap("store")
             for aggregate in self.network.aggregates:
                 aggregate_rows(self.held, aggregate, stored, self.receiver.partials)
@@ -87,6 +95,7 @@ class _Worker:
             watch.lap("merge")
         for entry in self.held.fresh:
             body = msgspec.json.encode(entry)
+            body += b" " * (-len(body) % 8)  # so that later parcels start at whole words
             index = next(t.index for t in self.network.tables if t.name == entry.table)
             everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
             for to in everywhere:
@@ -95,25 +104,30 @@ class _Worker:
 
     def run_stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A later stage: the composites from the exchange, with the runs that the first stage wrote."""
-        parcels: dict[tuple[int, int, int], list[bytes]] = {}
+        parcels: dict[tuple[int, int, int], Bodies] = {}
         fresh: dict[int, list[Rows]] = {}
         every: dict[int, list[Rows]] = {}
         number = {t.name: t.index for t in self.network.tables}
         passed = []
+        most = sys.maxsize if self.task.limits is None else self.task.limits.piece
         for batch in batches:
-            for _, kind, join, start, done, body in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            columns = (batch.column(name).to_pylist() for name in ("_kind", "_join", "_start", "_done"))
+            whole_body, ends = bytes_of(batch.column("_body"))
+            for kind, join, start, done, low, high in zip(*columns, ends[:-1], ends[1:], strict=True):
+                body = pa.py_buffer(whole_body[low:high])
                 if kind == REPORT:
                     self.report.absorb(Report.decode(body))
                 elif kind == FRESH:
                     entry = msgspec.json.decode(body, type=RunEntry)
                     rows = self.held.open(entry)
-                    every.setdefault(number[entry.table], []).append(rows)
+                    every.setdefault(number[entry.table], []).extend(rows)
                     if start == self.partition:
-                        fresh.setdefault(number[entry.table], []).append(rows)
+                        fresh.setdefault(number[entry.table], []).extend(rows)
                     if not self.last:
                         passed.append(parcel(self.partition, FRESH, body, start=start))
                 else:
-                    parcels.setdefault((join, start, done), []).append(body)
+                    place = join, start, done
+                    parcels.setdefault(place, Bodies(self.scratch, most)).add(body)
         watch = Watch(self.report.phases)
         own, whole = self.held.open_runs()
         slices = Slices(own, fresh, whole, every)
@@ -122,8 +136,9 @@ class _Worker:
         for (join, start, done), bodies in parcels.items():
             of = self.network.joins[join]
             route = self.task.routes.joins[join][start]
-            pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
-            found = resume(self.network, of, route, done, pieces, self._seen(of, slices), self.work, suspended)
+            pieces = (unpack(body, (start, *route.order[:done])) for body in bodies.all())
+            seen, limits = self._seen(of, slices), self.task.limits
+            found = resume(self.network, of, route, done, pieces, seen, self.work, suspended, limits)
             yield from self._handle(of, found, watch)
         yield from passed
         yield self._finish(watch)
@@ -134,6 +149,7 @@ class _Worker:
                 self.report.add_file(file)
             self.report.refused.update(writer.refused)
         watch.lap("write")
+        self.report.counters.engine.aside_bytes += self.scratch.bytes
         self._count_work()
         if not self.last:
             return parcel(self.partition, REPORT, self.report.encode())
@@ -151,7 +167,8 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended)
+            seen, limits = self._seen(join, slices), self.task.limits
+            found = join_deltas(self.network, join, routes, seen, self.work, suspended, limits)
             yield from self._handle(join, found, watch)
 
     def _seen(self, join: Join, slices: Slices) -> Slices:
@@ -164,6 +181,10 @@ class _Worker:
         self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: Watch
     ) -> Iterator[pa.RecordBatch]:
         """Write results; yields composites for the next stage and, in the last one, results for Spark to finish."""
+        limits = self.task.limits
+        if limits is not None:
+            most = limits.work
+            found = ((route, done, part) for route, done, whole in found for part in parts_of(whole, most))
         for route, done, matches in found:
             watch.lap("probe")
             complete = done == len(route.hops)
@@ -228,8 +249,8 @@ class _Worker:
             self.report.join(self.network.joins[join].name).add(flows)
 
 
-def _rows_of(deltas: Mapping[int, Delta]) -> dict[int, Rows]:
-    return {index: delta.rows for index, delta in deltas.items()}
+def _rows_of(deltas: Mapping[int, Sequence[Delta]]) -> dict[int, list[Rows]]:
+    return {index: [delta.rows for delta in own] for index, own in deltas.items()}
 
 
 def _each(rows: Mapping[int, Rows]) -> dict[int, list[Rows]]:

@@ -38,7 +38,7 @@ class Run:
         opened = partial(open_sink, tables=self._tables, store=self.store, owner=read_id(self.store))
         self.core = Core(
             self.engine.executor, self.log, self.catalog, self.store, opened, self._layout, tasks=self.engine.tasks,
-            expire_every=self.engine.expire_every,
+            expire_every=self.engine.expire_every, limits=self.engine.limits,
         )  # fmt: skip
         self.stepper, self.delivery = self.core.stepper, self.core.delivery
         self.core.begin(manifest)

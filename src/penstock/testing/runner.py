@@ -18,6 +18,7 @@ import pyarrow as pa
 from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
+from penstock.model.memory import Limits
 from penstock.model.time import NEVER
 from penstock.planner.reached import Closing
 from penstock.state.orphans import FOLDERS, collect_orphans
@@ -240,11 +241,16 @@ class Story:
         manner = Manner(options.mappers, options.retried, options.shuffled)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
-            manner=manner,
+            manner=manner, limits=self._limits(),
             chance=self.chance,
         )  # fmt: skip
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
+
+    def _limits(self) -> Limits | None:
+        """Not every engine on a state need be limited."""
+        memory = self.scenario.options.memory
+        return Limits.of(memory) if memory and self.chance.random() < 0.8 else None
 
     def _reopen(self, *, power: bool = False) -> None:
         """The process has died, and another one begins on its store."""
@@ -369,6 +375,7 @@ def constants(options: Options) -> Iterator[None]:
             "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
             "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
             "penstock.results.delivery.FIRST_RETRY": 0.0,
+            "penstock.kernels.walk.LEAST_PAIRS": 1,
             "penstock.catalog.compiled.parse_query": parsed_once,
             "penstock.catalog.check_query.parse_query": parsed_once,
         }.items():

@@ -105,6 +105,7 @@ class Options:
     upkeep: int = 64
     snapshots: int = 64
     expire_every: int = 1
+    memory: int = 0  # bytes for the work of a task; 0: unlimited
 
 
 @dataclass(frozen=True)
