@@ -517,7 +517,7 @@ class Engine:
 
         Each has what was checked and changed, why, and the numbers.
         """
-        return [dict(decision) for decision in self.manifest().decisions]
+        return [decided.shown() for decided in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
         """The plan of an unregistered query."""

@@ -14,7 +14,8 @@ from penstock.kernels.matches import Matches, rows_at
 from penstock.kernels.served import served_by
 from penstock.kernels.walk import Slices, Walk, Work, pairs_at_once
 from penstock.model.memory import Limits
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
 from penstock.state.run import Rows
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from penstock.kernels.matches import Matches, gather
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Network, key_column
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
+from penstock.planner.state_table import key_column
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
 

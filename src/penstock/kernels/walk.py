@@ -21,8 +21,9 @@ from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
 from penstock.kernels.streamed import parts_of
 from penstock.model.memory import Limits
+from penstock.planner.join import Join
 from penstock.planner.links import Link
-from penstock.planner.network import Join, Network
+from penstock.planner.network import Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.run import Ints, Rows
 

@@ -14,10 +14,13 @@ from penstock.kernels.probe import Words
 from penstock.model import Expression, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.memory import Limits
+from penstock.planner.join import Member
 from penstock.planner.listed import bare
-from penstock.planner.network import Member, Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 from penstock.results.layout import OWN
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.keys import Valid
 from penstock.step.report import Report
@@ -36,7 +39,7 @@ class Answers:
     schemas: Schemas
     bound: Bound
     limits: Limits | None = None
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, Suspension] = field(default_factory=dict)
     errors: dict[int, int] = field(default_factory=dict)
     _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
 

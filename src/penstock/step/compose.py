@@ -12,12 +12,13 @@ from penstock.kernels.groups import closed_keys
 from penstock.model.memory import Limits
 from penstock.model.time import NEVER
 from penstock.planner.folding import folded_in
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.rollup import rolled_in
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
 from penstock.planner.segments import segment_count, segment_starts
+from penstock.planner.state_table import StateTable
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import Manifest, Patterns, Progress
@@ -88,7 +89,7 @@ def compose_task(
         routes,
         {t.index: segments(t) for t in network.tables if t.timed},
         merges=tuple(merges),
-        suspended=frozenset(int(q) for q in manifest.suspended),
+        suspended=frozenset(manifest.suspended),
         groups=_groups(network, manifest),
         closed=closed,
         ahead=ahead,

@@ -13,7 +13,8 @@ from penstock.columns.parcels import MARKS, PROBING, SEEN, STORED, Rows, unite
 from penstock.kernels.delta import Delta, build_delta
 from penstock.kernels.merge import merge_deltas
 from penstock.model.memory import Limits
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Ints
 from penstock.step.keys import received_keys
 from penstock.step.mapper import Truths, truth_of

@@ -19,9 +19,10 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_fresh, merge_runs,
 from penstock.kernels.ranks import rank
 from penstock.kernels.streamed import in_ranges
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.segments import quantiles
+from penstock.planner.state_table import StateTable
 from penstock.state.blocks import Blocks
 from penstock.state.compaction import Merge, interval_of
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading

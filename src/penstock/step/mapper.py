@@ -30,9 +30,11 @@ from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.counters import StreamCounters, TableCounters
 from penstock.planner.folding import foldable_tables
-from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
+from penstock.planner.state_table import StateTable, key_column
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together

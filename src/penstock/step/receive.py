@@ -18,7 +18,7 @@ from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
 from penstock.kernels.delta import Delta, count_keys
 from penstock.planner.counters import TableCounters
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS

@@ -15,11 +15,13 @@ from penstock.kernels.probe import Words
 from penstock.kernels.walk import Work
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.memory import Limits
+from penstock.planner.join import Join, Member, result_column
 from penstock.planner.listed import bare
-from penstock.planner.network import Join, Member, Network, result_column
+from penstock.planner.network import Network
 from penstock.results.layout import OWN, computed_column
 from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile, relieve
 from penstock.storage.store import Store
@@ -38,7 +40,7 @@ class ResultWriter:
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)
     limits: Limits | None = None
-    refused: dict[int, str] = field(default_factory=dict)  # queries with too many results in this task, and why
+    refused: dict[int, Suspension] = field(default_factory=dict)  # queries with too many results in this task, and why
     _own: dict[int, RowFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

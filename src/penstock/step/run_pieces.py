@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.time import FOREVER
-from penstock.planner.network import StateTable
 from penstock.planner.reached import Clock
 from penstock.planner.segments import quantiles
+from penstock.planner.state_table import StateTable
 from penstock.state.blocks import BlockWriter
 from penstock.state.run import PARTS, Ints, Rows, RunEntry, expiry, fading
 from penstock.step.task import Task

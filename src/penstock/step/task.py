@@ -10,7 +10,8 @@ import pyarrow as pa
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
 from penstock.model.memory import Limits
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.routes import Routes
 from penstock.state.buckets import BucketMap

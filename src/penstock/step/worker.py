@@ -29,8 +29,9 @@ from penstock.kernels.ranks import closed
 from penstock.kernels.streamed import parts_of
 from penstock.kernels.walk import Slices, Work
 from penstock.planner.counters import JoinCounters, TableCounters, bits_of
-from penstock.planner.network import Join, StateTable
+from penstock.planner.join import Join
 from penstock.planner.routes import Route
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.frugal import frugal

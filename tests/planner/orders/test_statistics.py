@@ -1,10 +1,9 @@
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.planner.orders.statistics import MOST, Statistics, product
+from tests.recorded import recorded
 
 from .cases import A, B, C, named
 
@@ -97,7 +96,7 @@ def test_forgotten_sets_are_unknown():
 @given(statistics(), statistics())
 def test_statistics_survive_json_and_add_without_order(some, others):
     both = some + others
-    restored = Statistics.from_json(json.loads(json.dumps(both.to_json())))
+    restored = Statistics.of(recorded(both.stored))
     assert restored == both
     assert restored.selectivities == both.selectivities
     assert (others + some).selectivities == both.selectivities
