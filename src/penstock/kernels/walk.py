@@ -15,7 +15,7 @@ from penstock.kernels.compare import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.matches import Matches, equal, extend, lookup, serving
-from penstock.kernels.probe import CHUNK, Counts, Reach, Words, build_reach, nearest, probe
+from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
@@ -129,13 +129,14 @@ class Walk:
         runs = self.slices.of(hop)
         # More matches of several runs wait only if they may: a part of them continues as well as all.
         most = None if self.limits is None else pairs_at_once(self.limits, len(composite.positions))
+        bounded = {} if most is None else {"chunk": most}
         found: list[tuple[int, Ints, Ints, Words]] = []
         waiting = 0
         for number, rows in enumerate(runs):
             words = self.served.words(rows, hop.position)
             if hop.source is not None:
                 keys, times, own = composite.keys, composite.times, composite.bits
-                pieces = probe(keys, times, own, rows, words, reach, counts, most or CHUNK)
+                pieces = probe(keys, times, own, rows, words, reach, counts, **bounded)
             else:
                 pieces = self._scan(turned, hop.position, rows, words, reach, counts)
             for turned_left, right, bits in pieces:
