@@ -47,7 +47,7 @@ def bodies_of(network, batches, replicated=frozenset(), tasks=1):
 
 def deltas_of(network, bodies, bound, piece=None):
     """By table and mark the delta of what the parcels bring; its pieces as one, if it is put aside in pieces."""
-    limits = None if piece is None else Limits(piece, max(1, bound), 1, 1)
+    limits = None if piece is None else Limits(piece, max(1, bound), 1, 1, 1)
     with mock.patch.object(module, "GATHERED_BYTES", bound):
         made = Deltas(network, truth_words(network), limits)
         for body in bodies:

@@ -6,12 +6,15 @@ The bytes of rows are known without reading them: those of fixed width, and the 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.kernels.delta import compact_patterns
 from penstock.kernels.matches import Matches
+from penstock.state.cold import COLD_BLOCK
 from penstock.state.run import Ints, Rows
 
 _OWN = 20  # bytes of a row's key, time and bits
@@ -117,6 +120,12 @@ def in_ranges(runs: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
         if found:
             yield found
         starts = stops
+
+
+def in_blocks(rows: Rows) -> Iterator[Rows]:
+    """The rows of a cold run in blocks."""
+    marks = [0, *Weights(rows).cut(COLD_BLOCK).tolist(), len(rows)]
+    yield from (compact_patterns(rows.part(start, stop)) for start, stop in pairwise(marks))
 
 
 def _place(rows: Rows, key: int, time: int) -> int:

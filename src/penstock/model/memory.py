@@ -30,18 +30,19 @@ class Limits:
 
     `piece`: new rows of a task before they are put aside; `parcel`: rows that travel together; `work`: rows that are
     merged, written, or gathered for results at once; `cache`: decompressed blocks of cold runs. A single row that is
-    larger passes all the same.
+    larger passes all the same. `hot` is for all tasks: state that is not compressed.
     """
 
     piece: int
     parcel: int
     work: int
     cache: int
+    hot: int
 
     @classmethod
-    def of(cls, share: int) -> Limits:
+    def of(cls, share: int, hot: int) -> Limits:
         """The limits of a task that may have so many bytes: merging takes about three times what is merged."""
-        return cls(share // 6, min(LARGEST_PARCEL, share // 12), share // 12, share // 8)
+        return cls(share // 6, min(LARGEST_PARCEL, share // 12), share // 12, share // 8, hot)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Budget:
                 f"{self.workers} Python worker(s): give at least {shown(least)}, or fewer cores, or a smaller heap "
                 "(spark.driver.memory, spark.executor.memory)"
             )
-        return Limits.of(self.share)
+        return Limits.of(self.share, self.memory)
 
 
 def read_size(text: str | int) -> int:

@@ -54,7 +54,8 @@ class TableCounters(Counts):
     """Rows of a state table, and the work with them; or the state of an aggregate, under its name.
 
     `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and `results`
-    the work of the links of a chain, by begin and end.
+    the work of the links of a chain, by begin and end. `ages` are matches by the class of a stored row's age, counted
+    only where memory is limited; `blocks` of cold runs were read, and `skipped` without reading them.
     """
 
     unwanted: int = 0
@@ -75,6 +76,9 @@ class TableCounters(Counts):
     candidates: int = 0
     compared: int = 0
     dropped: int = 0
+    blocks: int = 0
+    skipped: int = 0
+    ages: dict[int, int] = {}
     lives: dict[int, int] = {}
     roles: dict[int, int] = {}
     probes: dict[int, dict[int, int]] = {}

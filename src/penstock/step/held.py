@@ -6,7 +6,8 @@ under unique names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,23 +18,29 @@ from penstock.kernels.delta import select
 from penstock.kernels.groups import alive_by_key
 from penstock.kernels.merge import fresh_runs, lay_out, merge_fresh, merge_runs, types_of
 from penstock.kernels.ranks import rank
-from penstock.kernels.streamed import in_ranges
+from penstock.kernels.streamed import in_blocks, in_ranges
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.segments import quantiles
 from penstock.planner.state_table import StateTable
+from penstock.planner.tiered import tiered_tables
 from penstock.state.blocks import Blocks
+from penstock.state.cold import CACHE, BlockCache, Cold
 from penstock.state.compaction import Merge, interval_of
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 from penstock.step.report import Report
 from penstock.step.results import Schemas
 from penstock.step.run_pieces import RunPieces
+from penstock.step.scratch import Scratch
 from penstock.step.task import Task
 from penstock.storage.faults import told_plainly
 from penstock.storage.store import file_name
 
 _opened: dict[str, tuple[Rows, ...]] = {}  # mapped runs of this process; mapping and verifying a file once is enough
+_blocks: dict[str, Blocks] = {}  # cold runs that are read block by block
+_cache = BlockCache()
+LEAST_KEY = -(1 << 63)
 
 
 @dataclass
@@ -47,17 +54,24 @@ class Held:
     low: int
     high: int | None
     listed: Schemas = field(default_factory=dict)
+    scratch: Scratch = field(default_factory=Scratch)
     fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
     # Runs of counted rows, with the times at which these leave windows.
     ranked: dict[str, tuple[Rows, ...]] = field(default_factory=dict)
 
-    def open_runs(self, every: Collection[int] = ()) -> tuple[dict[int, list[Rows]], dict[int, list[Rows]]]:
+    def open_runs(
+        self, every: Collection[int] = ()
+    ) -> tuple[dict[int, list[Rows | Cold]], dict[int, list[Rows | Cold]]]:
         """The slices of each table that this task serves, and the whole runs of tables that it reads whole."""
         wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
-        for name in [n for n in _opened if n not in wanted]:
-            del _opened[name]
-        own: dict[int, list[Rows]] = {}
-        whole: dict[int, list[Rows]] = {}
+        for known in (_opened, _blocks):
+            for name in [n for n in known if n not in wanted]:
+                del known[name]
+        _cache.keep(wanted)
+        _cache.most = CACHE if self.task.limits is None else self.task.limits.cache
+        tiered = tiered_tables(self.network) - set(every)
+        own: dict[int, list[Rows | Cold]] = {}
+        whole: dict[int, list[Rows | Cold]] = {}
         for index, entries in self.task.runs.items():
             table = self.network.tables[index]
             if table.grouped:
@@ -70,11 +84,28 @@ class Held:
                 )
             all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
+                cold = entry.cold and index in tiered and not self.task.taking_over
                 if all_rows:
-                    whole.setdefault(index, []).extend(self.open(entry))
-                for rows in self.own(table, entry):
-                    own.setdefault(index, []).append(rows)
+                    whole.setdefault(index, []).extend(self.cold(entry, LEAST_KEY, None) if cold else self.open(entry))
+                mine = self.cold(entry, self.low, self.high) if cold else self.own(table, entry)
+                if mine:
+                    own.setdefault(index, []).extend(mine)
         return own, whole
+
+    def cold(self, entry: RunEntry, low: int, high: int | None) -> list[Cold]:
+        """The blocks of a cold run with keys from `low` to below `high`, to be read when they are needed."""
+        if (high is not None and entry.min_key >= high) or entry.max_key < low:
+            return []
+        run = self._blocks(entry)
+        inside = (n for n, b in enumerate(run.index) if b.max_key >= low and (high is None or b.min_key < high))
+        return [Cold(run, number, _cache, low, high) for number in inside]
+
+    def _blocks(self, entry: RunEntry) -> Blocks:
+        if entry.name not in _blocks:
+            store = self.task.store
+            with told_plainly():
+                _blocks[entry.name] = Blocks(store.map(entry.name), entry, store.label(entry.name))
+        return _blocks[entry.name]
 
     def own(self, table: StateTable, entry: RunEntry) -> list[Rows]:
         """The task's share of a run, if any: by key, or by time without one."""
@@ -91,18 +122,18 @@ class Held:
         return [rows for rows in found if len(rows)]
 
     def open(self, entry: RunEntry) -> tuple[Rows, ...]:
-        """The rows of a run, or of each of its blocks."""
+        """The rows of a run, or of each of its blocks; those of a cold run as if it were hot, in a file of the task."""
         if entry.name in self.ranked:
             return self.ranked[entry.name]
         if entry.name not in _opened:
             store = self.task.store
-            with told_plainly():
-                mapped, label = store.map(entry.name), store.label(entry.name)
-                if entry.blocks:
-                    blocks = Blocks(mapped, entry, label)
-                    _opened[entry.name] = tuple(blocks.rows(number) for number in range(entry.blocks))
-                else:
-                    _opened[entry.name] = (decode_run(mapped, entry, label),)
+            if entry.blocks:
+                run = self._blocks(entry)
+                parts = (run.rows(number) for number in range(entry.blocks))
+                _opened[entry.name] = self.scratch.all_rows(parts) if entry.cold else tuple(parts)
+            else:
+                with told_plainly():
+                    _opened[entry.name] = (decode_run(store.map(entry.name), entry, store.label(entry.name)),)
         return _opened[entry.name]
 
     def store(self, table: StateTable, pieces: Sequence[Rows]) -> None:
@@ -138,11 +169,11 @@ class Held:
 
     @contextmanager
     def _written(
-        self, table: StateTable, parts: Sequence[Rows], level: int, *, cold: Callable[[Hashable], bool] | None = None
+        self, table: StateTable, parts: Sequence[Rows], level: int, *, cold: bool = False
     ) -> Iterator[_Written]:
         """Runs by any key, written a piece at a time."""
-        types, runs = types_of(table, parts), _Written(lambda key: RunPieces(
-            table, self.task, types, level, self.network.version, cold is not None and cold(key)
+        types, runs = types_of(table, parts), _Written(lambda: RunPieces(
+            table, self.task, types, level, self.network.version, cold
         ))  # fmt: skip
         try:
             yield runs
@@ -211,20 +242,29 @@ class Held:
         table = next(t for t in self.network.tables if t.name == merge.table)
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
-        shares = [rows.between(self.low, self.high) for e in entries for rows in self.open(e)]
-        shares = [rows for rows in shares if len(rows)]
+        shares = [rows for entry in entries for rows in self._share(entry) if len(rows)]
         limits = self.task.limits
-        if limits is not None and sum(rows.nbytes for rows in shares) > limits.work:
-            with self._written(table, shares, merge.level) as run:
-                for ranged in in_ranges(shares, limits.work):
+        most = sys.maxsize if limits is None else limits.work
+        if merge.cold or sum(rows.nbytes for rows in shares) > most:
+            with self._written(table, shares, merge.level, cold=merge.cold) as run:
+                for ranged in in_ranges(shares, most):
                     for life, rows in self._laid_out(table, ranged, merge):
                         place = life, interval_of(int(rows.time[0]), life), rows.patterns if table.by_cell else None
-                        run(place).add(rows, life)
+                        for part in in_blocks(rows) if merge.cold else [rows]:
+                            run(place).add(part, life)
             for entry in run.entries:
                 self._report(table, entry)
             return
         for life, rows in self._laid_out(table, shares, merge):
             self.write_run(table, rows, merge.level, life)
+
+    def _share(self, entry: RunEntry) -> Iterable[Rows]:
+        """The rows of a run with keys of this task; those of a cold one in a file."""
+        if not entry.cold:
+            return [rows.between(self.low, self.high) for rows in self.open(entry)]
+        run = self._blocks(entry)
+        blocks = self.cold(entry, self.low, self.high)
+        return self.scratch.all_rows(run.rows(b.number).between(self.low, self.high) for b in blocks)
 
     def _laid_out(self, table: StateTable, shares: Sequence[Rows], merge: Merge) -> list[tuple[int, Rows]]:
         """The rows of a merge as runs, each with the end of its link."""
@@ -237,11 +277,11 @@ class Held:
 class _Written:
     """Runs in the making, begun at the first use of their keys; `entries` are their lines, once they have ended."""
 
-    def __init__(self, begin: Callable[[Hashable], RunPieces]) -> None:
+    def __init__(self, begin: Callable[[], RunPieces]) -> None:
         self.begin, self.made = begin, dict[Hashable, RunPieces]()
         self.entries: list[RunEntry] = []
 
     def __call__(self, key: Hashable) -> RunPieces:
         if key not in self.made:
-            self.made[key] = self.begin(key)
+            self.made[key] = self.begin()
         return self.made[key]

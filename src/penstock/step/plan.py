@@ -19,6 +19,7 @@ from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
+from penstock.state.tiers import ALL_HOT, Tiers
 from penstock.step import derived
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
@@ -38,7 +39,7 @@ class State:
     `manifest` is the committed state, `network` and `registry` are the queries, `cursors` say how far sinks have come,
     `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
     `views` give the results of queries to their readers. `sides_due` is the clock at which late and invalid rows
-    expire, if known. `limits` are those of a task's memory.
+    expire, if known. `limits` are those of a task's memory, `tiers` say which state is cold.
     """
 
     manifest: Manifest
@@ -55,6 +56,7 @@ class State:
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
     limits: Limits | None = None
+    tiers: Tiers = ALL_HOT
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -165,6 +167,7 @@ def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now:
         bound=state.bound,
         clock=now,
         limits=state.limits,
+        tiers=state.tiers,
     )
 
 

@@ -6,6 +6,7 @@ mapper too, for its own share of them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,10 @@ from penstock.planner.state_table import StateTable
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
-from penstock.step.folding import Partials, unpack_partials
+from penstock.step.folding import unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
 from penstock.step.report import Report, Watch
-from penstock.step.scratch import Scratch
+from penstock.step.scratch import Bodies, Scratch
 from penstock.step.task import Plan, Task
 
 
@@ -38,8 +39,11 @@ class Receiver:
     report: Report
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
     scratch: Scratch = field(default_factory=Scratch)
-    _recent: list[tuple[list[pa.Table], int]] = field(default_factory=list)  # the places of partials in memory
-    _held: int = 0  # their bytes
+    _partials: Bodies = field(init=False)  # until all rows are there
+
+    def __post_init__(self) -> None:
+        limits = self.task.limits
+        self._partials = Bodies(self.scratch, sys.maxsize if limits is None else limits.piece)
 
     def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
         """The rows of this step by table."""
@@ -73,6 +77,9 @@ class Receiver:
             del batch
         for piece in self.task.pieces:
             yield from _held_by_nobody(mapper.read(piece, plan.types))
+        for body in self._partials.all():
+            came = unpack_partials(body)
+            self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
         self.report.absorb(mapper.told())
 
     def _unpacked(self, batch: pa.RecordBatch) -> Iterator[Received]:
@@ -82,21 +89,9 @@ class Receiver:
             if kind == ACCOUNT:
                 self.report.absorb(Report.decode(body))
             elif kind == PARTIALS:
-                came = unpack_partials(body)
-                self._keep(came)
+                self._partials.add(body)
             else:
                 yield unpack(body)
-
-    def _keep(self, came: Partials) -> None:
-        """Partials wait until all rows are there: in memory as far as that is allowed, and then in files."""
-        tables = self.partials.setdefault(came.table, {}).setdefault(came.pane_set, [])
-        tables.append(came.partials)
-        self._recent.append((tables, len(tables) - 1))
-        self._held += came.partials.nbytes
-        if self.task.limits is not None and self._held > self.task.limits.piece:
-            for own, place in self._recent:
-                own[place] = self.scratch.table(own[place])
-            self._recent, self._held = [], 0
 
     def _count(self, table: StateTable, deltas: Sequence[Delta]) -> None:
         counts = self.report.table(table.name)

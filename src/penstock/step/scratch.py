@@ -9,14 +9,16 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pyarrow as pa
 
 from penstock.state.run import Rows
+
+Patterns = tuple[tuple[int, ...], ...]
 
 
 @dataclass
@@ -27,29 +29,26 @@ class Scratch:
 
     def rows(self, rows: Rows) -> Rows:
         """The same rows, mapped from a file."""
-        arrays = [pa.array(rows.key), pa.array(rows.time), pa.array(rows.bits), *rows.columns.values()]
-        batch = self.batch(pa.record_batch(arrays, names=["_key", "_ts", "_bits", *rows.columns]))
-        columns = {name: batch.column(place + 3) for place, name in enumerate(rows.columns)}
-        return replace(
-            rows,
-            key=batch.column(0).to_numpy(),
-            time=batch.column(1).to_numpy(),
-            bits=batch.column(2).to_numpy(),
-            columns=columns,
-        )
+        return self.all_rows([rows])[0]
 
-    def table(self, table: pa.Table) -> pa.Table:
-        """The same table, mapped from a file."""
-        return pa.Table.from_batches([self.batch(b) for b in table.to_batches()], table.schema)
-
-    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        file = _file()
-        with pa.ipc.new_file(pa.PythonFile(file, mode="w"), batch.schema) as writer:
+    def all_rows(self, pieces: Iterable[Rows]) -> tuple[Rows, ...]:
+        """The same rows, mapped from one file; all have columns of the same types."""
+        file, known, writer = _file(), list[Patterns](), None
+        for rows in pieces:
+            arrays = [pa.array(rows.key), pa.array(rows.time), pa.array(rows.bits), *rows.columns.values()]
+            batch = pa.record_batch(arrays, names=["_key", "_ts", "_bits", *rows.columns])
+            if writer is None:
+                writer = pa.ipc.new_file(pa.PythonFile(file, mode="w"), batch.schema)
             writer.write_batch(batch)
-        with pa.ipc.open_file(self._mapped(file)) as reader:
-            return reader.get_batch(0)
+            known.append(rows.patterns)
+        if writer is None:
+            file.close()
+            return ()
+        writer.close()
+        with pa.ipc.open_file(self.mapped(file)) as reader:
+            return tuple(_rows(reader.get_batch(number), patterns) for number, patterns in enumerate(known))
 
-    def _mapped(self, file: BinaryIO) -> pa.Buffer:
+    def mapped(self, file: BinaryIO) -> pa.Buffer:
         file.flush()
         size = os.fstat(file.fileno()).st_size
         self.bytes += size
@@ -85,9 +84,14 @@ class Bodies:
         """All of them; none can be added after that."""
         found: list[pa.Buffer] = []
         if self._file is not None:
-            whole = self.scratch._mapped(self._file)  # noqa: SLF001  (of this module)
+            whole = self.scratch.mapped(self._file)
             found = [whole.slice(start, size) for start, size in self._places]
         return [*found, *self._held]
+
+
+def _rows(batch: pa.RecordBatch, patterns: Patterns) -> Rows:
+    key, time, bits = (batch.column(place).to_numpy() for place in range(3))
+    return Rows(key, time, bits, patterns, {f.name: batch.column(n) for n, f in enumerate(batch.schema) if n > 2})
 
 
 def _file() -> BinaryIO:

@@ -25,10 +25,12 @@ from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import next_expiry
+from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
+from penstock.step.compose import choose_tiers
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
 from penstock.step.events import Batch, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
@@ -67,7 +69,7 @@ class Stepper:
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
-        self.limits = limits
+        self.limits, self.tiers = limits, ALL_HOT
         self.views = partial(views_of, catalog)
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
@@ -83,6 +85,7 @@ class Stepper:
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
+        self._choose_tiers()
 
     @property
     def manifest(self) -> Manifest:
@@ -113,7 +116,7 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            limits=self.limits,
+            limits=self.limits, tiers=self.tiers,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -225,6 +228,12 @@ class Stepper:
 
     def _commit(self, record: Entry) -> None:
         self.committed.commit(record)
+        self._choose_tiers()
+
+    def _choose_tiers(self) -> None:
+        """What is cold from the next step on."""
+        if self.limits is not None:
+            self.tiers = choose_tiers(self.tiers, self.network, self.manifest, self.limits.hot)
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""

@@ -32,6 +32,7 @@ from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.join import Join
 from penstock.planner.routes import Route
 from penstock.planner.state_table import StateTable
+from penstock.state.cold import Cold
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.frugal import frugal
@@ -64,7 +65,7 @@ class _Worker:
         self.work = Work()
         self.scratch = Scratch()
         self.receiver = Receiver(plan, task, self.report, scratch=self.scratch)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed, self.scratch)
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -231,8 +232,9 @@ class _Worker:
         watch.lap("store")
         yield from self._join(Slices({}, _each(held), {}, _each(every)), self._suspended(), watch)
 
-    def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
-        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
+    def _adopted(self, table: StateTable, runs: Sequence[Rows | Cold]) -> Rows | None:
+        hot = (rows for rows in runs if isinstance(rows, Rows))  # all are, in such a step
+        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in hot], self.task.progress)
 
     def _count_work(self) -> None:
         for index, counts in self.work.counts.items():
@@ -242,6 +244,11 @@ class _Worker:
             self.report.table(self.network.tables[index].name).add(TableCounters(probes={begin: {end: count}}))
         for (index, (begin, end)), count in self.work.results.items():
             self.report.table(self.network.tables[index].name).add(TableCounters(results={begin: {end: count}}))
+        for (index, age), count in self.work.ages.items():
+            self.report.table(self.network.tables[index].name).add(TableCounters(ages={age: count}))
+        for index in self.work.blocks.keys() | self.work.skipped.keys():
+            counted = TableCounters(blocks=self.work.blocks[index], skipped=self.work.skipped[index])
+            self.report.table(self.network.tables[index].name).add(counted)
         for query, errors in self.work.errors.items():
             if errors:
                 self.report.query(query).errors += errors

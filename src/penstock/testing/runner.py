@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -20,8 +21,11 @@ from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
 from penstock.model.memory import Limits
 from penstock.model.time import NEVER
+from penstock.planner.network import Network
 from penstock.planner.reached import Closing
+from penstock.state.manifest import Manifest
 from penstock.state.orphans import FOLDERS, collect_orphans
+from penstock.state.tiers import Tiers
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
 from penstock.storage.memory import MemoryStore
@@ -250,7 +254,7 @@ class Story:
     def _limits(self) -> Limits | None:
         """Not every engine on a state need be limited."""
         memory = self.scenario.options.memory
-        return Limits.of(memory) if memory and self.chance.random() < 0.8 else None
+        return Limits.of(memory, memory) if memory and self.chance.random() < 0.8 else None
 
     def _reopen(self, *, power: bool = False) -> None:
         """The process has died, and another one begins on its store."""
@@ -376,11 +380,22 @@ def constants(options: Options) -> Iterator[None]:
             "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
             "penstock.results.delivery.FIRST_RETRY": 0.0,
             "penstock.kernels.walk.LEAST_PAIRS": 1,
+            "penstock.kernels.streamed.COLD_BLOCK": 1 << 8,
+            "penstock.state.tiers.EVERY": 2,
             "penstock.catalog.compiled.parse_query": parsed_once,
             "penstock.catalog.check_query.parse_query": parsed_once,
         }.items():
             stack.enter_context(patch(name, value))
+        if options.cold >= 0:
+            stack.enter_context(patch("penstock.step.stepper.choose_tiers", partial(_at_random, options.cold)))
         yield
+
+
+def _at_random(share: float, tiers: Tiers, network: Network, manifest: Manifest, hot: int) -> Tiers:  # noqa: ARG001
+    """Tiers that nobody would choose: answers do not depend on them."""
+    chance = random.Random(manifest.step)
+    ages = ((table.name, age) for table in network.tables for age in range(64))
+    return replace(tiers, cold=frozenset(age for age in ages if chance.random() < share))
 
 
 def _few(rows: Bag) -> str:
