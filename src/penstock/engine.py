@@ -64,13 +64,13 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
-from penstock.storage.local import LocalStore
-from penstock.storage.place import state_path
+from penstock.storage.open_store import open_store
 from penstock.storage.store import refuse_beside_owner
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
@@ -97,8 +97,12 @@ class Engine:
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
         memory: str | int | None = None,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
-        """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
+        """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
+        'az://..'); `storage` is what the environment does not say of that, such as {'endpoint': 'http://..'}.
+
+        `tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` is how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where
         state is cut: 'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` is how the probe orders of
@@ -113,7 +117,7 @@ class Engine:
         What does not fit is put aside on local disks. Without it, what a step needs grows with its input.
         """
         self.spark = spark
-        self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
+        self.store = open_store(state_dir, durable=durable, storage=storage)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
@@ -156,6 +160,7 @@ class Engine:
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
         memory: str | int | None = None,
+        storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
@@ -169,7 +174,7 @@ class Engine:
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes, memory=memory,
+            result_bytes=result_bytes, memory=memory, storage=storage,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -358,7 +363,7 @@ class Engine:
         self._refuse_beside_others()
         with self.store.owner_lock():
             log = ManifestLog(self.store)
-            manifest = log.load()
+            manifest = fenced(log)
             if entry := resumed(self.catalog.registry, manifest, record):
                 log.append(entry)
 

@@ -1,4 +1,4 @@
-"""Limits of memory and tiers of state change no answer: property over joins of two and three streams, and aggregates."""
+"""Limits of memory and tiers of state change no answer: a property over joins of two and three streams, and sums."""
 
 import random
 from collections import Counter

@@ -6,6 +6,7 @@ It has no threads: its callers call it one at a time (decision 0038).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
 from penstock.state.cursors import SinkCursor
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
@@ -55,13 +57,14 @@ class Core:
         follows_clock: bool = True,
         warnings: list[str] | None = None,
         cause: Callable[[BaseException], str] = cause_of,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.catalog, self.store, self.open_sink, self.lay_out = catalog, store, open_sink, lay_out
         self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         self.stepper = Stepper(
             executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, limits=limits,
             expire_every=expire_every,
-            follows_clock=follows_clock, warnings=warnings,
+            follows_clock=follows_clock, warnings=warnings, clock=clock,
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:
@@ -82,6 +85,7 @@ class Core:
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
+        self.stepper.clean_up()  # what is owed is owed to the queries as they are
         self.stepper.catch_up()  # new readers see only the results of later steps
         with catalog.whole_or_not_at_all():
             change()
@@ -108,6 +112,8 @@ class Core:
 
     def end(self, *, final: bool) -> None:
         """Emit what is complete; with `final` the streams have ended, and everything is."""
+        if final:
+            self.stepper.clean_up()
         self.stepper.quiesce()
         self.stepper.tick()
         if final:
@@ -116,15 +122,17 @@ class Core:
     def _caught_up(self, manifest: Manifest) -> Manifest:
         """After a crash results may wait for their readers, which get them before anything else is registered.
 
-        Readers that begin with this start see only the results of later steps.
+        Readers that begin with this start see only the results of later steps. So too if probes are owed: they are owed
+        to the queries as they were.
         """
         catalog, wanted = self.catalog, self.catalog.registry
-        if not manifest.derived or wanted == catalog.saved:
+        if not (manifest.derived or manifest.owed) or wanted == catalog.saved:
             return manifest
         catalog.registry = catalog.saved
         try:
             network = catalog.network()
             self.stepper.begin(manifest, network, catalog.saved, self.lay_out(network))
+            self.stepper.clean_up()
             self.stepper.catch_up()
             return self.stepper.manifest
         finally:
@@ -137,7 +145,7 @@ class Core:
     def _take_over(self) -> None:
         """Let queries that begin from state see the stored rows, even if the engine died before it."""
         manifest = self.stepper.manifest
-        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since == manifest.step + 1]
+        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since > manifest.worked]
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
@@ -152,14 +160,16 @@ class Core:
 def committed(store: Store, catalog: Catalog, source: Source) -> Manifest:
     """The state that an engine begins with; raises if something of it, or of what it is understood by, is not there."""
     catalog.check_newest()
-    manifest = ManifestLog(store).load()
-    if manifest.final:
-        refuse_ended(store)
-    source.check_start(manifest.last_batch)
-    if manifest.step >= 0:
-        RegistryLog(store).load(manifest.version)  # the state has no meaning without it
-    check_runs(store, manifest)
-    return manifest
+
+    def check(manifest: Manifest) -> None:
+        if manifest.final:
+            refuse_ended(store)
+        source.check_start(manifest)
+        if manifest.version:
+            RegistryLog(store).load(manifest.version)  # the state has no meaning without it
+        check_runs(store, manifest)
+
+    return fenced(ManifestLog(store), check)
 
 
 def refuse_ended(store: Store) -> NoReturn:

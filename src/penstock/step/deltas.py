@@ -56,11 +56,12 @@ class Deltas:
     _aside: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
 
     def take(self, parcel: Rows) -> None:
+        size = parcel.nbytes
         most = GATHERED_BYTES if self.limits is None else min(GATHERED_BYTES, self.limits.parcel)
-        if self._bytes + parcel.nbytes > most:
+        if self._bytes + size > most:
             self._build()
         self._small.append(parcel)
-        self._bytes += parcel.nbytes
+        self._bytes += size
         if self._bytes > most:
             self._build()
 

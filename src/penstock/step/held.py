@@ -17,6 +17,7 @@ import numpy.typing as npt
 from penstock.kernels.delta import select
 from penstock.kernels.groups import alive_by_key
 from penstock.kernels.merge import fresh_runs, lay_out, merge_fresh, merge_runs, types_of
+from penstock.kernels.owed import STEP, tell_steps, with_steps
 from penstock.kernels.ranks import rank
 from penstock.kernels.streamed import in_blocks, in_ranges
 from penstock.model.time import FOREVER, NEVER
@@ -84,13 +85,19 @@ class Held:
                 )
             all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
-                cold = entry.cold and index in tiered and not self.task.taking_over
+                cold = entry.cold and index in tiered and not (self.task.taking_over or self.task.owed)
                 if all_rows:
-                    whole.setdefault(index, []).extend(self.cold(entry, LEAST_KEY, None) if cold else self.open(entry))
-                mine = self.cold(entry, self.low, self.high) if cold else self.own(table, entry)
+                    whole.setdefault(index, []).extend(
+                        self.cold(entry, LEAST_KEY, None) if cold else self._told(self.open(entry), entry)
+                    )
+                mine = self.cold(entry, self.low, self.high) if cold else self._told(self.own(table, entry), entry)
                 if mine:
                     own.setdefault(index, []).extend(mine)
         return own, whole
+
+    def _told(self, parts: Sequence[Rows], entry: RunEntry) -> Sequence[Rows]:
+        """The rows of a run, with their steps if owed probes are run."""
+        return with_steps(parts, [entry] * len(parts)) if self.task.owed else parts
 
     def cold(self, entry: RunEntry, low: int, high: int | None) -> list[Cold]:
         """The blocks of a cold run with keys from `low` to below `high`, to be read when they are needed."""
@@ -151,7 +158,7 @@ class Held:
         with self._written(table, pieces, 0) as run, self._written(table, pieces, 0) as unnamed:
             for ranged in in_ranges(pieces, self.task.limits.work):
                 rows = merge_fresh(table, ranged)
-                in_reach = self.in_reach(table, rows)
+                in_reach = self._kept(table, rows)
                 kept = select(rows, in_reach)
                 counts.out_of_reach += len(rows) - len(kept)
                 counts.stored += len(kept)
@@ -192,7 +199,7 @@ class Held:
 
     def _store_at_once(self, table: StateTable, rows: Rows) -> None:
         counts = self.report.table(table.name)
-        in_reach = self.in_reach(table, rows)
+        in_reach = self._kept(table, rows)
         kept = select(rows, in_reach)
         counts.out_of_reach += len(rows) - len(kept)
         counts.stored += len(kept)
@@ -203,6 +210,10 @@ class Held:
             # Rows that have expired for later steps may still join rows of this one; no manifest names their run.
             gone = select(rows, ~in_reach)
             self.keep_fresh(table, self.write_run(table, gone, 0, 0, named=False))
+
+    def _kept(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
+        """The new rows to store. Of a step that puts off probes, even those that no later one can join are partners."""
+        return np.ones(len(rows), dtype=np.bool_) if self.task.deferred else self.in_reach(table, rows)
 
     def in_reach(self, table: StateTable, rows: Rows) -> npt.NDArray[np.bool_]:
         return alive_by_key(table, rows, self.task.progress, self.task.closed.get(table.index, ()))
@@ -221,6 +232,7 @@ class Held:
         named: bool = True,
         until: Reached | None = None,
     ) -> RunEntry:
+        """Write rows as a run. If owed probes may need them, it does not expire before these can be paid."""
         data = encode_run(rows, table.name, self.task.buckets.buckets)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
@@ -228,6 +240,8 @@ class Held:
         if until is None:
             lives = {entry.id: entry.lives for entry in table.entries}
             until = expiry(rows, lives, FOREVER, table.pieces)
+            if self.task.deferred or STEP in rows.columns:
+                until = {c: max(end, self.task.progress.get(c, NEVER) + 1) for c, end in until.items()}
             fades = fading(rows, lives, FOREVER)
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
@@ -242,7 +256,8 @@ class Held:
         table = next(t for t in self.network.tables if t.name == merge.table)
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
-        shares = [rows for entry in entries for rows in self._share(entry) if len(rows)]
+        own = [(rows, entry) for entry in entries for rows in self._share(entry) if len(rows)]
+        shares: Sequence[Rows] = tell_steps([rows for rows, _ in own], [entry for _, entry in own], self.task.apart)
         limits = self.task.limits
         most = sys.maxsize if limits is None else limits.work
         if merge.cold or sum(rows.nbytes for rows in shares) > most:
@@ -270,7 +285,8 @@ class Held:
         """The rows of a merge as runs, each with the end of its link."""
         if table.index in self.task.closed:
             shares = [select(s, self.in_reach(table, s)) for s in shares if len(s)]
-        merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
+        kept = self.task.progress if self.task.kept is None else self.task.kept
+        merged = merge_runs(table, [s for s in shares if len(s)], kept, self.task.apart)
         return [] if merged is None else lay_out(table, merged, merge.life)
 
 

@@ -34,6 +34,7 @@ class RowFile:
     _waiting: list[pa.Table] = field(default_factory=list)
     _held: int = 0  # rows
     _weight: int = 0  # bytes
+    _size: int = 0  # of the ended file
     _file: Any = None
     _stream: Any = None
     _writer: pq.ParquetWriter | None = None
@@ -68,15 +69,16 @@ class RowFile:
         if self._writer is None:
             return False
         self._writer.close()
+        self._size = self._stream.tell()
         self._file.__exit__(None, None, None)
         return True
 
     def file(self, join: str, version: int, counts: Sequence[tuple[int, int]], kind: str) -> ResultFile:
         """The manifest's record of the ended file, with that many results of each query."""
-        size = self.store.size(self.name)
         return ResultFile(
-            self.name, join, self.step, version, self.rows, size, self.min_time, self.max_time, tuple(counts), kind
-        )
+            self.name, join, self.step, version, self.rows, self._size, self.min_time, self.max_time, tuple(counts),
+            kind
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Delete what was written."""
@@ -91,7 +93,7 @@ class RowFile:
         """Write what waits, as a row group."""
         if not self._waiting:
             return
-        table = pa.concat_tables([t.cast(self._waiting[0].schema) for t in self._waiting])
+        table = pa.concat_tables([_as(self._waiting[0].schema, t) for t in self._waiting])
         self._waiting, self._held, self._weight = [], 0, 0
         if self._writer is None:
             self.name = file_name("results", self.step, "parquet")
@@ -105,7 +107,11 @@ class RowFile:
                 use_dictionary=encoded,
                 write_page_checksum=True,
             )
-        self._writer.write_table(table.cast(self._writer.schema))
+        self._writer.write_table(_as(self._writer.schema, table))
+
+
+def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def relieve(files: Iterable[RowFile], most: int) -> None:

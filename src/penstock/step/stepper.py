@@ -7,7 +7,7 @@ which is up to the caller; each sees the state exactly as the previous step comm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from penstock.results.retention import following_upkeep
 from penstock.results.views import views_of
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
+from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import next_expiry
 from penstock.state.tiers import ALL_HOT
@@ -32,10 +33,11 @@ from penstock.step.bound import Bound
 from penstock.step.commit import Committed
 from penstock.step.compose import choose_tiers
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
-from penstock.step.events import Batch, Event, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
 from penstock.step.layout import Layout
 from penstock.step.learn import Optimizer, rearranged
+from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
@@ -63,16 +65,20 @@ class Stepper:
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams.
+        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams; `clock`
+        tells the time, in seconds.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
         self.limits, self.tiers = limits, ALL_HOT
         self.views = partial(views_of, catalog)
-        self.heard = Heard(time.time(), follows_clock=follows_clock)
+        self.clock = clock
+        self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
+        self.put_off: Chosen = {}
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -116,7 +122,7 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            limits=self.limits, tiers=self.tiers,
+            limits=self.limits, tiers=self.tiers, put_off=self.put_off,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -142,9 +148,16 @@ class Stepper:
         """A step of its own: set the bits of new queries on stored rows, and find the results among them."""
         self._step(TakeOver(queries), self.state)
 
+    def clean_up(self, owed: Sequence[Owed] | None = None) -> None:
+        """Run these owed probes, all by default, in steps of their own."""
+        while left := self.manifest.owed if owed is None else owed:
+            now = at_once(left)
+            self._step(CleanUp(now), self.state)
+            owed = None if owed is None else without_paid(owed, now)
+
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
-        if record := forget_streams(self.state, time.time()):
+        if record := forget_streams(self.state, self.clock()):
             self._commit(record)
 
     def resume(self, record: QueryRecord) -> None:
@@ -166,6 +179,7 @@ class Stepper:
 
     def finish(self) -> None:
         """The streams have ended: first those that are read, level by level the derived ones, then all is final."""
+        self.clean_up()
         own = {d.name for d in self.network.derived_streams}
         read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
         for _ in range(most_ticks(self.network)):
@@ -184,7 +198,7 @@ class Stepper:
 
     def _step(self, event: Event, state: State, batch: Any | None = None, started: float | None = None) -> bool:
         """An event becomes a plan, reports, a record, and the next state; False if it changes nothing."""
-        began, step, rows = time.time(), state.manifest.step + 1, isinstance(event, Batch)
+        began, step, rows = self.clock(), state.manifest.step + 1, isinstance(event, Batch)
         if rows:
             kill_point("before_job", step)
         plan = plan_step(state, event, began)
@@ -195,7 +209,7 @@ class Stepper:
         ran = time.perf_counter()
         if rows:
             kill_point("after_job", step)
-        record, warnings = fold(state, plan, reports, began, time.time())
+        record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
             self.last_reports = reports
@@ -215,7 +229,7 @@ class Stepper:
         """The reports of a step's tasks, and the seconds to plan their work."""
         if plan.task is None:
             return (), 0.0
-        if isinstance(plan.event, TakeOver):
+        if isinstance(plan.event, TakeOver | CleanUp):
             reports, planning = self.executor.take_over(plan.task), 0.0
         else:
             reports, planning = self.executor.run(plan.task, batch, plan.fresh)
@@ -237,7 +251,7 @@ class Stepper:
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""
-        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), time.time()):
+        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), self.clock()):
             self._commit(record)
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)

@@ -21,9 +21,10 @@ import pyarrow as pa
 from penstock.columns.hash import bytes_of
 from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import Delta
-from penstock.kernels.join import join_deltas, resume
+from penstock.kernels.join import PutOff, join_deltas, join_owed, resume
 from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
+from penstock.kernels.owed import inside_any, that_owe
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed
 from penstock.kernels.streamed import parts_of
@@ -38,6 +39,7 @@ from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.frugal import frugal
 from penstock.step.handover import candidates, report_row
 from penstock.step.held import Held
+from penstock.step.owing import starts_of
 from penstock.step.partials import aggregate_rows, settle_runs
 from penstock.step.receive import Receiver
 from penstock.step.report import Report, Watch
@@ -73,13 +75,16 @@ class _Worker:
         fresh = self.receiver.deltas(batches, watch)
         if self.task.taking_over:
             yield from self._take_over(watch)
+        elif self.task.owed:
+            yield from self._clean_up(watch)
         else:
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
-            own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
-            watch.lap("open")
-            slices = Slices(own, _rows_of(fresh.probing), whole, _rows_of(fresh.seen))
-            yield from self._join(slices, self.task.suspended, watch)
+            if waits or fresh.probing or fresh.seen:  # else nothing looks up anything
+                own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
+                watch.lap("open")
+                slices = Slices(own, _rows_of(fresh.probing), whole, _rows_of(fresh.seen))
+                yield from self._join(slices, self.task.suspended, watch)
             stored = _rows_of(fresh.stored)
             for index, pieces in stored.items():
                 if not self.network.tables[index].grouped:
@@ -169,9 +174,30 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            seen, limits = self._seen(join, slices), self.task.limits
-            found = join_deltas(self.network, join, routes, seen, self.work, suspended, limits)
+            seen, limits, put_off = self._seen(join, slices), self.task.limits, self._put_off(join)
+            found = join_deltas(self.network, join, routes, seen, self.work, suspended, put_off, limits)
             yield from self._handle(join, found, watch)
+
+    def _put_off(self, join: Join) -> PutOff:
+        """By start, whether new rows of each bucket do not probe in this step."""
+        buckets = self.task.buckets.buckets
+        owed = starts_of(self.task.deferred, join.name)
+        return {start: inside_any(own, buckets) for start, own in owed.items()}
+
+    def _clean_up(self, watch: Watch) -> Iterator[pa.RecordBatch]:
+        """Run the probes that earlier steps have put off, as of these steps."""
+        own, whole = self.held.open_runs()
+        watch.lap("open")
+        slices, buckets = Slices(own, {}, whole, {}), self.task.buckets.buckets
+        for join in self.network.joins:
+            owed = starts_of(self.task.owed, join.name)
+            for route in self.task.routes.joins[join.index]:
+                runs = (rows for rows in own.get(route.table, ()) if isinstance(rows, Rows))  # none is cold here
+                late = [that_owe(rows, owed[route.start], buckets) for rows in runs]
+                found = join_owed(
+                    self.network, join, route, late, slices, self.work, self.task.suspended, self.task.limits
+                )
+                yield from self._handle(join, found, watch)
 
     def _seen(self, join: Join, slices: Slices) -> Slices:
         """The rows for a join: all, or what progress has closed; none if others take over stored rows."""
@@ -240,6 +266,9 @@ class _Worker:
         for index, counts in self.work.counts.items():
             work = TableCounters(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
             self.report.table(self.network.tables[index].name).add(work)
+        for kind in ("deferred", "cleaned"):
+            for index, count in getattr(self.work, kind).items():
+                self.report.table(self.network.tables[index].name).add(TableCounters(**{kind: count}))
         for (index, (begin, end)), count in self.work.probes.items():
             self.report.table(self.network.tables[index].name).add(TableCounters(probes={begin: {end: count}}))
         for (index, (begin, end)), count in self.work.results.items():

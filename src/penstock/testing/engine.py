@@ -7,6 +7,7 @@ need Spark are refused by name.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -47,14 +48,16 @@ class Engine:
         manner: Manner | None = None,
         chance: random.Random | None = None,
         limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.source = HandedOver() if source is None else source
-        self.tasks, self.expire_every, self.limits = tasks, expire_every, limits
+        self.tasks, self.expire_every, self.limits, self.clock = tasks, expire_every, limits, clock
         self.executor = InProcess(manner or Manner(), chance or random.Random(0))
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
         self.ended: Run | None = None  # the last one
+        self._left: Manifest | None = None  # what it has left in the store
 
     # -- declaring: before the start, or while it runs at the next step boundary ----------------------------------
 
@@ -102,9 +105,16 @@ class Engine:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
         self.run = Run(
-            self.catalog, self.store, self.source, self.executor, tasks=self.tasks, expire_every=self.expire_every,
+            self.catalog,
+            self.store,
+            self.source,
+            self.executor,
+            tasks=self.tasks,
+            expire_every=self.expire_every,
             limits=self.limits,
-        )  # fmt: skip
+            clock=self.clock,
+        )
+        self._left = None
         self.run.take_planned()
 
     def take(self, **rows: Sequence[Row]) -> None:
@@ -124,6 +134,7 @@ class Engine:
         """End after the last step; with `final` the streams have ended, and everything closes."""
         self._started.stop(final=final)
         self.ended, self.run = self.run, None
+        self._left = ManifestLog(self.store).load()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -134,7 +145,14 @@ class Engine:
     @property
     def manifest(self) -> Manifest:
         """The last committed state."""
-        return ManifestLog(self.store).load() if self.run is None else self.run.stepper.manifest
+        if self.run is not None:
+            return self.run.stepper.manifest
+        return ManifestLog(self.store).load() if self._left is None else self._left
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """The streams that are read."""
+        return self._started.stepper.layout.order
 
     @property
     def _started(self) -> Run:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lab.orders import brute_force
 from penstock.planner.orders.cost import EngineCost, IndexCost, order_cost
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.ranges import Range, keys, literal_ranges, lower_bounds, sound_ranges, upper
-from penstock.planner.orders.search import best_order, brute_force
+from penstock.planner.orders.search import best_order
 from penstock.planner.orders.sizes import Sizes
 from tests.effort import examples
 from tests.recorded import recorded

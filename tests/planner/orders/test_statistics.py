@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.orders import step_selectivity
 from penstock.planner.orders.statistics import MOST, Statistics, product
 from tests.recorded import recorded
 
@@ -29,15 +30,15 @@ def test_selectivity_of_a_larger_set_pools_the_starts_that_looked():
 
 
 def test_selectivity_of_a_step_is_of_its_own_start():
-    assert COUNTED.step_selectivity(A, named("A"), B) == 20 / (10 * 50)
-    assert COUNTED.step_selectivity(A, named("AB"), C) == pytest.approx(4 / (20 * 20))
-    assert COUNTED.step_selectivity(C, named("C"), A) is None
+    assert step_selectivity(COUNTED, A, named("A"), B) == 20 / (10 * 50)
+    assert step_selectivity(COUNTED, A, named("AB"), C) == pytest.approx(4 / (20 * 20))
+    assert step_selectivity(COUNTED, C, named("C"), A) is None
 
 
 def test_a_set_that_met_no_combination_is_unknown():
     nothing_held = Statistics.counted((10, 40, 0), (100, 0, 20), {(A, named("AB")): 0.0})
     assert nothing_held.selectivities == {}
-    assert nothing_held.step_selectivity(A, named("A"), B) is None
+    assert step_selectivity(nothing_held, A, named("A"), B) is None
 
 
 def test_a_start_that_could_meet_no_row_says_nothing():

@@ -166,12 +166,6 @@ class Statistics:
         """For each set that some start looked up, the share of its combinations that are composites."""
         return {members: min(found / among, 1.0) for members, (found, among) in self.evidence.items()}
 
-    def step_selectivity(self, start: int, bound: Positions, following: int) -> float | None:
-        """The share of pairs that one step of one start's order kept (4.1, of flows); `None` if it met no pair."""
-        flow = 1.0 if len(bound) == 1 else self._ratio(start, bound)
-        grown = self._ratio(start, bound | {following})
-        return min(grown / flow, 1.0) if grown is not None and flow else None
-
     @property
     def stored(self) -> StoredStatistics:
         """The form of a record, the same for equal statistics."""
@@ -190,10 +184,6 @@ class Statistics:
             {flow: among for flow, _, among in flows},
             *stored.outputs,
         )
-
-    def _ratio(self, start: int, positions: Positions) -> float | None:
-        among = self.chances.get((start, positions), 0.0)
-        return self.flows[start, positions] / among if among > 0 else None
 
     def _check(self, other: Statistics) -> None:
         if len(self.held) != len(other.held):
