@@ -81,7 +81,7 @@ def run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "most": samples.most, "java": java, "then": {f"{names[p]} {p}": size >> 20 for p, size in samples.then.items()},
         "seconds": seconds, "found": [int(value or 0) for value in found], "state": status["state"], "input": wrote,
-        "memory": status.get("memory"),
+        "memory": status["memory"], "pieces": status["memory"]["pieces"],
     }  # fmt: skip
 
 

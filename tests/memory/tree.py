@@ -36,6 +36,17 @@ def anonymous(process: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
 
 
+def _is_starting(process: int) -> bool:
+    """Whether it is a copy of a Java process that is about to run another program: it has no pages of its own."""
+    try:
+        line = Path(f"/proc/{process}/stat").read_text()
+        parent = int(line.rpartition(")")[2].split()[1])
+        program, other = (Path(f"/proc/{own}/exe").resolve().name for own in (process, parent))
+    except OSError:
+        return True
+    return program == other == "java"
+
+
 class Samples:
     """The most that all processes below `root` have had at one time, and what each had then."""
 
@@ -59,7 +70,7 @@ class Samples:
             self.take()
 
     def take(self) -> Mapping[int, int]:
-        now = {process: anonymous(process) for process in descendants(self.root)}
+        now = {process: anonymous(process) for process in descendants(self.root) if not _is_starting(process)}
         for process, size in now.items():
             self.each[process] = max(self.each[process], size)
         if sum(now.values()) > self.most:
