@@ -25,7 +25,7 @@ from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
-from penstock.state.sides import next_expiry
+from penstock.state.side_files import next_expiry
 from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
