@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.parcels import one_array
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.repeats import RUN
-from penstock.kernels.compare import Evaluation
 from penstock.model import Expression, Landmark, Literal, Query, Ref, Sliding, Stream, Top
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
 from penstock.model.stream import INTEGER_TYPES
