@@ -37,7 +37,7 @@ def join_deltas(
         if route.everywhere:  # every task starts from all new rows, and counts those that it received
             for rows in slices.fresh.get(route.table, ()):
                 walk.came(len(served.at(rows, route.start)[1]))
-        for delta in (slices.every if route.everywhere else slices.fresh).get(route.table, ()):
+        for delta in slices.starting(route):
             bits, wanted = served.at(delta, route.start)
             if not route.everywhere:
                 walk.came(len(wanted))

@@ -22,6 +22,7 @@ from penstock.kernels.served import Served
 from penstock.planner.links import Link
 from penstock.planner.network import Join, Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
+from penstock.state.bucket_counters import BucketTally, edges_of
 from penstock.state.run import Ints, Rows
 
 FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait for those of other runs
@@ -31,7 +32,8 @@ FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait
 class Work:
     """A task's work: probes by state table of the start, errors by query, composites by (join, start, positions).
 
-    `probes` and `results` have, by (state table, link), the work of the links of its chain.
+    `probes` and `results` have, by (state table, link), the work of the links of its chain; `tally` is the work with
+    each bucket, without that of scans.
     """
 
     counts: dict[int, Counts] = field(default_factory=dict)
@@ -39,20 +41,44 @@ class Work:
     flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
     probes: Counter[tuple[int, Link]] = field(default_factory=Counter)
     results: Counter[tuple[int, Link]] = field(default_factory=Counter)
+    tally: BucketTally = field(default_factory=BucketTally)
+
+
+Runs = Mapping[int, Sequence[Rows]]  # by state table
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all."""
+    """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all.
 
-    own: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
-    fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
-    whole: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
-    every: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    `lent` and `lent_fresh` are those of split buckets that other tasks serve: they are looked up by key, and never
+    scanned, for a scan visits each row in one task only. With `probing` the task probes with these new rows and not
+    with all its fresh ones.
+    """
+
+    own: Runs = field(default_factory=dict)
+    fresh: Runs = field(default_factory=dict)
+    whole: Runs = field(default_factory=dict)
+    every: Runs = field(default_factory=dict)
+    lent: Runs = field(default_factory=dict)
+    lent_fresh: Runs = field(default_factory=dict)
+    probing: Runs | None = None
+
+    def starting(self, route: Route) -> Sequence[Rows]:
+        """The new rows that begin a route here."""
+        if route.everywhere:
+            return self.every.get(route.table, ())
+        return (self.fresh if self.probing is None else self.probing).get(route.table, ())
 
     def of(self, hop: Hop) -> list[Rows]:
-        old, new = (self.whole, self.every) if hop.access == WHOLE else (self.own, self.fresh)
-        return [*old.get(hop.table, ()), *(new.get(hop.table, ()) if hop.fresh else ())]
+        """The rows that a hop looks up."""
+        kinds = [(self.whole, self.every)] if hop.access == WHOLE else [(self.own, self.fresh)]
+        if hop.access != WHOLE and hop.source is not None:
+            kinds.append((self.lent, self.lent_fresh))
+        return [
+            *(rows for old, _ in kinds for rows in old.get(hop.table, ())),
+            *(rows for _, new in kinds if hop.fresh for rows in new.get(hop.table, ())),
+        ]
 
 
 @dataclass(frozen=True)
@@ -111,8 +137,10 @@ class Walk:
         return replace(composite.take(order), keys=values[order])
 
     def _look_up(self, composite: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
-        counts = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
-        counts.probed += len(composite)
+        tally = self.work.tally
+        known = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
+        counts = Counts(len(composite), by_bucket=np.zeros(tally.buckets, dtype=np.int64))
+        edges = None if hop.source is None else edges_of(composite.keys, tally.buckets)
         links = links_of(self.network, self.join).get((hop.position, hop.table))
         if links is not None:
             count_probes(links, composite.bits, self.work.probes)
@@ -131,11 +159,17 @@ class Walk:
                 pieces = self._scan(turned, hop.position, rows, words, reach, counts)
             for turned_left, right, bits in pieces:
                 left = turned_left if places is None else places[turned_left]
+                if edges is not None:
+                    tally.add("compared", np.diff(np.searchsorted(left, edges)))
                 if last and len(left) >= FEW:
                     whole = extend(composite, hop.position, ([rows], None, right), left, bits)
                     yield from self._checked(whole, hop, last=last)
                 else:
                     found.append((number, left, right, bits))
+        known.add(counts)
+        if edges is not None:
+            tally.add("probed", np.diff(edges))
+            tally.add("candidates", counts.by_bucket)
         if found:
             # The next hop needs the composites in their own order: matches of several runs are interleaved.
             left = np.concatenate([f[1] for f in found])
