@@ -404,7 +404,7 @@ def measure(
         f"own_k{most}": numbers["ratio"],
         f"state_k{most}": numbers[most]["state_ratio"],
     }
-    return Report("sharing", equal, ratios, shown, lower=[f"state_k{most}"])
+    return Report("sharing", equal, ratios, shown, lower=[f"own_k{most}", f"state_k{most}"])
 
 
 def _equal(picture: Json) -> bool:

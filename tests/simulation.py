@@ -34,10 +34,12 @@ from penstock.model import And, Expression, Query, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import build_network
-from penstock.planner.network import Join, Network, StandingQuery, StateTable
+from penstock.planner.join import Join
+from penstock.planner.network import Network, StandingQuery
 from penstock.planner.reached import Closing
 from penstock.planner.remap import remap_expression
 from penstock.planner.routes import Route, Routes, build_routes
+from penstock.planner.state_table import StateTable
 from penstock.reference import Row, admit
 from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from penstock.kernels.merge import merge_runs
 from penstock.model import Column, Query, Stream, Tumbling
 from penstock.planner.build import STRATEGIES, build_network
-from penstock.planner.network import Network, StandingQuery, StateTable
+from penstock.planner.network import Network, StandingQuery
+from penstock.planner.state_table import StateTable
 from penstock.reference import reachable, results
 from tests.effort import examples
 from tests.graphs import graph_workload, runnable_graph

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.model.query import Rows
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import output_progress
+from penstock.planner.reached import output_progress
 from penstock.reference import admit, reachable
 from tests.effort import examples
 from tests.monitors import check_bounded, check_progress

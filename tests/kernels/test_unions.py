@@ -5,7 +5,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
-from penstock.planner.network import output_progress
+from penstock.planner.reached import output_progress
 from penstock.planner.unions import reunited
 from penstock.reference import output_progress as reference_progress
 from penstock.reference import results

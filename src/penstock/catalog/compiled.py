@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import RegistrationError
 from penstock.model import Column, Emit, Query, Stream, UserAggregate
-from penstock.planner.derived import TICK, Apart, is_joined, take_apart
+from penstock.planner.apart import Apart, is_joined, take_apart
+from penstock.planner.derived import TICK
 from penstock.planner.group_order import in_one_order
 from penstock.planner.unions import distribute, reunited
 from penstock.sql import Results, parse_query

@@ -14,8 +14,8 @@ from numba import njit, types
 from penstock.kernels.bits import bits_ids, row_bits
 from penstock.kernels.probe import Words, to_words
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Entry, StateTable
 from penstock.planner.reached import Reached
+from penstock.planner.state_table import Entry, StateTable
 from penstock.state.run import Ints, Rows
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)

@@ -13,7 +13,8 @@ import numpy as np
 from penstock.kernels.matches import Matches, rows_at
 from penstock.kernels.served import served_by
 from penstock.kernels.walk import Slices, Walk, Work
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
 
 BLOCK = 1 << 17  # new rows joined at once: bounds the memory of intermediate matches

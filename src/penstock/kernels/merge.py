@@ -11,8 +11,8 @@ import pyarrow as pa
 from penstock.kernels.delta import Delta, alive, row_order, select
 from penstock.model.time import FOREVER
 from penstock.planner.chain import link_of
-from penstock.planner.network import StateTable
 from penstock.planner.reached import Reached
+from penstock.planner.state_table import StateTable
 from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, wider
 from penstock.state.run import Rows, gap
 

@@ -14,8 +14,10 @@ import pyarrow as pa
 from penstock.columns.hash import hash_bigint
 from penstock.kernels.matches import Matches, gather
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Network, key_column
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
+from penstock.planner.state_table import key_column
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Ints, Rows
 
@@ -23,14 +25,13 @@ MOST = 1 << 17  # composites per parcel
 
 
 def pack(
-    network: Network, join: Join, route: Route, done: int, matches: Matches, buckets: BucketMap
+    network: Network, join: Join, route: Route, done: int, matches: Matches, tasks: npt.NDArray[np.int32]
 ) -> Iterator[tuple[int, bytes]]:
-    """The matches as (task that looks up their key, parcel)."""
-    to = probers(matches, buckets)
-    for task in np.unique(to).tolist():
-        own = np.flatnonzero(to == task)
+    """The matches as (task, parcel), for the task of each."""
+    for task in np.unique(tasks).tolist():
+        own = np.flatnonzero(tasks == task)
         for start in range(0, len(own), MOST):
-            yield task, encode(network, join, route, done, matches.take(own[start : start + MOST]))
+            yield task, _encode(network, join, route, done, matches.take(own[start : start + MOST]))
 
 
 def probers(matches: Matches, buckets: BucketMap) -> npt.NDArray[np.int32]:
@@ -51,7 +52,7 @@ def _mixed(times: Ints) -> Ints:
     return mixed
 
 
-def encode(network: Network, join: Join, route: Route, done: int, matches: Matches) -> bytes:
+def _encode(network: Network, join: Join, route: Route, done: int, matches: Matches) -> bytes:
     columns: dict[str, pa.Array] = {"key": pa.array(matches.keys)}
     for place in range(len(matches.positions)):
         columns[f"time{place}"] = pa.array(np.ascontiguousarray(matches.times[:, place]))

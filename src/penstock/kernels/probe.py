@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from penstock.planner.network import Join
+from penstock.planner.join import Join
 from penstock.state.buckets import BUCKETS
 from penstock.state.run import Ints, Rows
 

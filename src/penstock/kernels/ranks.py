@@ -18,7 +18,7 @@ from penstock.kernels.delta import ranks
 from penstock.kernels.merge import whole_column
 from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Ints, Rows
 
 

@@ -19,8 +19,9 @@ from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, p
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
+from penstock.planner.join import Join
 from penstock.planner.links import Link
-from penstock.planner.network import Join, Network
+from penstock.planner.network import Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
 from penstock.state.bucket_counters import BucketTally, edges_of
 from penstock.state.run import Ints, Rows

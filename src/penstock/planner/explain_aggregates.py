@@ -10,12 +10,13 @@ from penstock.model.time import NEVER, SECOND, format_duration, format_length
 from penstock.planner.counters import Counters
 from penstock.planner.folding import is_foldable, sent_text
 from penstock.planner.folding import known_of as known_sent
-from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.pane_sharing import known_of, set_text, work_of
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.rollup import rolled_text
 from penstock.planner.share import Held
 from penstock.planner.taxonomy import ROWS, Piece
+from penstock.planner.window_aggregate import WindowAggregate
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from penstock.model.time import FOREVER
 from penstock.planner.counters import Counters, TableCounters
 from penstock.planner.explain_orders import Decisions
-from penstock.planner.network import Network, StateTable, key_column
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
 from penstock.planner.share import Facts, Held, chain_offers
+from penstock.planner.state_table import StateTable, key_column
 from penstock.planner.steering import EXCHANGE, accesses, new_rows, price_of_whole
 
 

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from penstock.planner.counters import Counters, TableCounters
-from penstock.planner.network import AggregateSource, Network, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.panes import PARTIALS
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 
 # Microseconds of CPU on one machine, from `python -m benchmarks.partials`; between machines rows cost more.
 ROW = 0.3  # to send and receive a row

@@ -12,8 +12,9 @@ from typing import Any
 
 from penstock.model.time import format_length
 from penstock.planner.counters import Counters
-from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width, set_costs
+from penstock.planner.window_aggregate import WindowAggregate
 
 EVERY = 4  # steps with rows between two checks
 LEAST = 1_000  # rows needed for a decision: below, all sets cost the same

@@ -14,9 +14,11 @@ from typing import Any
 from penstock.model.time import NEVER
 from penstock.model.windows import Landmark, Sliding
 from penstock.planner.folding import GAIN, Change, folded_in, known_of
-from penstock.planner.network import MAX_ROLES, Entry, Network, StateTable, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.panes import PaneSet
+from penstock.planner.state_table import MAX_ROLES, Entry, StateTable
 from penstock.planner.taxonomy import ROWS, Piece
+from penstock.planner.window_aggregate import WindowAggregate
 
 # Microseconds of CPU, from `python -m benchmarks.grouping`: it pays from 2.9 rows per partial on, and not below 1.8.
 FOLD = 0.07  # to hash, sort and fold a row

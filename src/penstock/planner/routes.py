@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 
 Order = tuple[int, ...]
 HERE, MOVED, WHOLE = "here", "moved", "whole"

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from penstock.planner.counters import Counters
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
+from penstock.planner.state_table import StateTable
 
 RECENT = 16  # steps
 SAMPLES = 64  # tasks of steps

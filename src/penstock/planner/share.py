@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from penstock.model.time import FOREVER
 from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_cost, chain_memory, cpu_opt, mem_opt
 from penstock.planner.counters import Counters
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 
 CHAINS = ("auto", "mem_opt", "cpu_opt")
 SURPLUS = 0.02  # of rows that 'auto' may store beyond the fewest, for fewer links

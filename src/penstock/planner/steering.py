@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.planner.counters import Counters, positions_of
-from penstock.planner.network import Join, Network, StateTable, decided_early
+from penstock.planner.join import Join, decided_early
+from penstock.planner.network import Network
 from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
@@ -29,6 +30,7 @@ from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, WHOLE, Route, Routes, build_routes, route_of
 from penstock.planner.share import Held
 from penstock.planner.shared_counts import Lending
+from penstock.planner.state_table import StateTable
 
 Floats = npt.NDArray[np.float64]
 

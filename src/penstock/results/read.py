@@ -22,8 +22,8 @@ from penstock.kernels.aggregate.repeats import RUN
 from penstock.kernels.compare import Evaluation
 from penstock.model import Expression, Landmark, Literal, Query, Ref, Sliding, Stream, Top
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
+from penstock.planner.join import result_column
 from penstock.planner.keys import is_typed
-from penstock.planner.network import result_column
 from penstock.results.assemble import Assembly
 from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_rows, own_tables

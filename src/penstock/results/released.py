@@ -5,8 +5,7 @@ from __future__ import annotations
 from penstock.catalog.catalog import Catalog
 from penstock.errors import PenstockError
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import output_progress
-from penstock.planner.reached import as_answered
+from penstock.planner.reached import as_answered, output_progress
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord
 

@@ -13,8 +13,10 @@ from penstock.kernels.matches import time_array
 from penstock.kernels.probe import Words
 from penstock.model import Expression, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.planner.join import Member
 from penstock.planner.listed import bare
-from penstock.planner.network import Member, Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 from penstock.results.layout import OWN
 from penstock.state.run import Ints
 from penstock.step.bound import Bound

@@ -11,12 +11,13 @@ from penstock.kernels.aggregate.keep import horizon as horizon_of
 from penstock.kernels.groups import closed_keys
 from penstock.model.time import NEVER
 from penstock.planner.folding import folded_in
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.rollup import rolled_in
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
 from penstock.planner.segments import segment_count, segment_starts
+from penstock.planner.state_table import StateTable
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import Manifest, Patterns, Progress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import is_
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from penstock.columns.hash import whole_numbers
 from penstock.columns.parcels import MARKS, PROBING, SEEN, STORED, Rows, unite
 from penstock.kernels.delta import Delta, build_delta
 from penstock.kernels.merge import merge_deltas
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Ints
 from penstock.step.keys import received_keys
 from penstock.step.mapper import Truths, truth_of
@@ -24,10 +24,13 @@ GATHERED_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Fresh:
-    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see."""
+    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see.
+
+    In a step without split buckets a task probes with the rows that it stores; else `probing` are several deltas.
+    """
 
     stored: dict[int, Delta] = field(default_factory=dict)
-    probing: dict[int, Delta] = field(default_factory=dict)
+    probing: dict[int, list[Delta]] = field(default_factory=dict)
     seen: dict[int, Delta] = field(default_factory=dict)
 
 
@@ -39,7 +42,8 @@ class Deltas:
     truths: Truths
     _small: list[Rows] = field(default_factory=list)
     _bytes: int = 0
-    _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
+    # Rows that are stored and probe here, are only stored, only probe, and are seen; each row is sorted once.
+    _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS + 1)))
 
     def take(self, parcel: Rows) -> None:
         if self._bytes + parcel.nbytes > GATHERED_BYTES:
@@ -52,22 +56,24 @@ class Deltas:
     def whole(self) -> Fresh:
         """The deltas of all rows."""
         self._build()
-        stored, probing, seen = self._made
-        whole = {index: self._merged(index, deltas) for index, deltas in stored.items()}
-        others = {
-            # Tasks probe with the rows that they store, unless a step distributes those of one key.
-            index: whole[index] if _are_same(deltas, stored.get(index, ())) else self._merged(index, deltas)
-            for index, deltas in probing.items()
-        }
-        return Fresh(whole, others, {index: self._merged(index, deltas) for index, deltas in seen.items()})
+        both, stored, probing, seen = (
+            {index: self._merged(index, deltas) for index, deltas in made.items()} for made in self._made
+        )
+        whole = both | stored | {i: self._merged(i, [both[i], stored[i]]) for i in both.keys() & stored.keys()}
+        found = {i: [own[i] for own in (both, probing) if i in own] for i in both | probing}
+        return Fresh(whole, found, seen)
 
     def _build(self) -> None:
         small, self._small, self._bytes = self._small, [], 0
         for rows in unite(small).values():
             for number, table in enumerate(self.network.tables_of(rows.stream)):
                 last: tuple[Ints, Delta] | None = None
-                for mark in (STORED, PROBING, SEEN):
-                    index = rows.marked(number, mark)
+                stored, probing, seen = (rows.marked(number, mark) for mark in (STORED, PROBING, SEEN))
+                both, only = stored, (stored[:0], probing[:0])
+                if not np.array_equal(stored, probing):
+                    both = np.intersect1d(stored, probing, assume_unique=True)
+                    only = tuple(np.setdiff1d(own, both, assume_unique=True) for own in (stored, probing))
+                for mark, index in enumerate((both, *only, seen)):
                     if not len(index):
                         continue
                     if last is None or not np.array_equal(index, last[0]):
@@ -82,7 +88,3 @@ class Deltas:
         keys, has_key = received_keys(table, rows.columns, times)
         truths = {name: truth_of(name, table, self.truths, rows.columns)[0] for name, _ in table.truths}
         return build_delta(table, keys, has_key, whole_numbers(times), rows.columns, truths, index)
-
-
-def _are_same(one: Sequence[Delta], other: Sequence[Delta]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))

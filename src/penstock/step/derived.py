@@ -15,8 +15,9 @@ from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.derived import DerivedStream
-from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached, as_answered
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.part import Part
 from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, Patterns, Progress

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from penstock.kernels.probe import word_count
 from penstock.model import Expression, Ref
-from penstock.planner.network import Join, Member, Network
+from penstock.planner.join import Join, Member
+from penstock.planner.network import Network
 from penstock.results.layout import computed_column
 from penstock.step.handover import finished_joins, handed_columns, prefixed
 from penstock.step.report import Report

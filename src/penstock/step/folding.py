@@ -22,8 +22,9 @@ from penstock.kernels.aggregate.stored import received, served
 from penstock.kernels.bits import bits_ids
 from penstock.kernels.delta import roles_of, row_order
 from penstock.kernels.probe import Words
-from penstock.planner.network import AggregateSource, StateTable, WindowAggregate
 from penstock.planner.rollup import Rollup
+from penstock.planner.state_table import StateTable
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
 from penstock.step.rollup import rolled_up

@@ -16,10 +16,13 @@ from penstock.kernels.delta import select
 from penstock.kernels.groups import alive_by_key
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
 from penstock.kernels.ranks import rank
+from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.segments import quantiles
+from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketTally
 from penstock.state.compaction import Merge
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
 from penstock.step.report import Report
@@ -27,6 +30,8 @@ from penstock.step.results import Schemas
 from penstock.step.task import Task
 from penstock.storage.faults import told_plainly
 from penstock.storage.store import file_name
+
+SAMPLE_EVERY = 16  # steps between two counts of the stored bytes of each bucket
 
 _opened: dict[str, Rows] = {}  # mapped runs of this process; mapping and verifying a file once is enough
 
@@ -42,17 +47,19 @@ class Held:
     low: int
     high: int | None
     listed: Schemas = field(default_factory=dict)
+    tally: BucketTally = field(default_factory=BucketTally)
     fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
     # Runs of counted rows, with the times at which these leave windows.
     ranked: dict[str, Rows] = field(default_factory=dict)
 
-    def open_runs(self, every: Collection[int] = ()) -> tuple[dict[int, list[Rows]], dict[int, list[Rows]]]:
-        """The slices of each table that this task serves, and the whole runs of tables that it reads whole."""
+    def open_runs(self, every: Collection[int] = ()) -> Slices:
+        """The slices of each table that this task serves, those that it is lent, and whole runs where it reads all."""
         wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
         for name in [n for n in _opened if n not in wanted]:
             del _opened[name]
         own: dict[int, list[Rows]] = {}
         whole: dict[int, list[Rows]] = {}
+        lent: dict[int, list[Rows]] = {}
         for index, entries in self.task.runs.items():
             table = self.network.tables[index]
             if table.grouped:
@@ -68,7 +75,20 @@ class Held:
                 rows = self.own(table, entry)
                 if rows is not None and len(rows):
                     own.setdefault(index, []).append(rows)
-        return own, whole
+                    if table.key and self.task.step % SAMPLE_EVERY == 0:
+                        self.tally.add_sorted("stored", rows.key, entry.bytes / entry.rows)
+                lent.setdefault(index, []).extend(self.lent(table, entry))
+        return Slices(own, whole=whole, lent=lent)
+
+    def lent(self, table: StateTable, entry: RunEntry) -> list[Rows]:
+        """The rows of a run in split buckets that other tasks serve, and with which this one has turns."""
+        ranges = self.task.buckets.lent(self.partition) if table.key else ()
+        found = (
+            self.open(entry).between(low, high)
+            for low, high in ranges
+            if entry.max_key >= low and (high is None or entry.min_key < high)
+        )
+        return [rows for rows in found if len(rows)]
 
     def own(self, table: StateTable, entry: RunEntry) -> Rows | None:
         """The task's share of a run: by key, or by time without one."""
@@ -141,6 +161,8 @@ class Held:
         counts = self.report.table(table.name)
         counts.files += 1
         counts.bytes_written += data.size
+        if table.key:
+            self.tally.add_sorted("written", rows.key, data.size / len(rows))
         return run
 
     def merge(self, merge: Merge) -> None:

@@ -28,9 +28,9 @@ from penstock.kernels.aggregate.stored import from_rows, received, refused, serv
 from penstock.kernels.aggregate.ticks import TooManyTicksError
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.counters import PaneCounters
-from penstock.planner.network import AggregateSource, WindowAggregate
 from penstock.planner.panes import EITHER
 from penstock.planner.reached import Clock, Closing
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed

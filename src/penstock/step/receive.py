@@ -18,7 +18,8 @@ from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
 from penstock.kernels.delta import Delta
 from penstock.planner.counters import TableCounters
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketTally
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
@@ -35,6 +36,7 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
+    tally: BucketTally
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
 
     def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
@@ -77,6 +79,7 @@ class Receiver:
                 self.report.absorb(Report.decode(body))
             elif kind == PARTIALS:
                 came = unpack_partials(body)
+                self.tally.add_sorted("rows", came.partials.column("_key").to_numpy())
                 self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
             else:
                 yield unpack(body)
@@ -86,6 +89,7 @@ class Receiver:
         counts.shipped += len(delta.rows)
         if table.key:
             counts.keys += delta.keys  # no key is in two tasks: the sum is that of the step
+            self.tally.add_sorted("rows", delta.rows.key)
         if is_sampled(table, self.task.step):
             counts.add(_statistics(table, delta.rows))
 

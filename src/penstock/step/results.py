@@ -14,8 +14,9 @@ from penstock.kernels.matches import Matches, lookup
 from penstock.kernels.probe import Words
 from penstock.kernels.walk import Work
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.planner.join import Join, Member, result_column
 from penstock.planner.listed import bare
-from penstock.planner.network import Join, Member, Network, result_column
+from penstock.planner.network import Network
 from penstock.results.layout import OWN, computed_column
 from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.routes import Routes
 from penstock.state.buckets import BucketMap
@@ -76,6 +77,7 @@ class Task:
             self.store,
             self.progress,
             self.routes.replicated,
+            self.routes.shared,
             self.suspended,
             self.groups,
             self.bound,

@@ -19,7 +19,7 @@ from penstock.kernels.probe import word_count
 from penstock.model import Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
-from penstock.planner.network import WindowAggregate
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
 from penstock.state.result_files import ResultFile
 from penstock.step.held import Held

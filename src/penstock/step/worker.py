@@ -22,12 +22,14 @@ from penstock.kernels.delta import Delta
 from penstock.kernels.join import join_deltas, resume
 from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
-from penstock.kernels.parcel import pack, unpack
+from penstock.kernels.parcel import pack, probers, unpack
 from penstock.kernels.ranks import closed
 from penstock.kernels.walk import Slices, Work
 from penstock.planner.counters import JoinCounters, TableCounters, bits_of
-from penstock.planner.network import Join, StateTable
+from penstock.planner.join import Join
 from penstock.planner.routes import Route
+from penstock.state.bucket_counters import BucketCounters, BucketTally
+from penstock.planner.state_table import StateTable
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.handover import candidates, report_row
@@ -53,9 +55,10 @@ class _Worker:
         self.partition, self.last = partition, stage == task.routes.exchanges
         self.report = Report(partition)
         self.low, high = task.buckets.ranges[partition]
-        self.work = Work()
-        self.receiver = Receiver(plan, task, self.report)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
+        self.tally = BucketTally(task.buckets.buckets)
+        self.work = Work(tally=self.tally)
+        self.receiver = Receiver(plan, task, self.report, self.tally)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed, self.tally)
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,11 +69,16 @@ class _Worker:
         else:
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
-            own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
+            stored, seen = _rows_of(fresh.stored), _rows_of(fresh.seen)
+            slices = replace(
+                self.held.open_runs(every=self.task.routes.replicated if waits else ()),
+                fresh=_each(stored),
+                every=_each(seen),
+                lent_fresh=self._lent(_each(seen)),
+                probing={index: [delta.rows for delta in deltas] for index, deltas in fresh.probing.items()},
+            )
             watch.lap("open")
-            slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
             yield from self._join(slices, self.task.suspended, watch)
-            stored = _rows_of(fresh.stored)
             for index, rows in stored.items():
                 if not self.network.tables[index].grouped:
                     self.held.store(self.network.tables[index], rows)
@@ -88,8 +96,9 @@ class _Worker:
         for entry in self.held.fresh:
             body = msgspec.json.encode(entry)
             index = next(t.index for t in self.network.tables if t.name == entry.table)
-            everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
-            for to in everywhere:
+            buckets = self.task.buckets
+            all_tasks = index in self.task.routes.whole
+            for to in range(buckets.tasks) if all_tasks else [self.partition, *buckets.sharers(self.partition)]:
                 yield parcel(to, FRESH, body, start=self.partition)
         yield self._finish(watch)
 
@@ -115,8 +124,7 @@ class _Worker:
                 else:
                     parcels.setdefault((join, start, done), []).append(body)
         watch = Watch(self.report.phases)
-        own, whole = self.held.open_runs()
-        slices = Slices(own, fresh, whole, every)
+        slices = replace(self.held.open_runs(), fresh=fresh, every=every, lent_fresh=self._lent(every))
         watch.lap("open")
         suspended = self._suspended()
         for (join, start, done), bodies in parcels.items():
@@ -169,15 +177,17 @@ class _Worker:
             complete = done == len(route.hops)
             if not complete or (join.finished_by_spark and not self.last):
                 # Complete matches stay with this task, to be finished after its last stage.
-                keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
-                sent = replace(matches, keys=keys)
-                for to, body in pack(self.network, join, route, done, sent, self.task.buckets):
+                own = np.full(len(matches), self.partition, dtype=np.int32)
+                tasks = own if complete else probers(matches, self.task.buckets)
+                for to, body in pack(self.network, join, route, done, matches, tasks):
                     yield parcel(to, COMPOSITES, body, join.index, route.start, done)
                 watch.lap("ship")
                 continue
             writer = self.writers.get(join.index)
             if writer is not None and writer.is_full:
                 break
+            if route.hops and route.hops[-1].source is not None:
+                self.tally.add_keys("results", matches.keys)
             table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
             if join.finished_by_spark:
                 assert self.plan.handover is not None
@@ -193,7 +203,8 @@ class _Worker:
     def _take_over(self, watch: Watch) -> Iterator[pa.RecordBatch]:
         """Set the bits of new queries on stored rows, and find the new queries' results among them."""
         shares = self.task.taking_over
-        own, whole = self.held.open_runs(every=self.task.routes.replicated)
+        slices = self.held.open_runs(every=self.task.routes.replicated)
+        own, whole = slices.own, slices.whole
         held, every = {}, {}
         for table in self.network.tables:
             if any(entry.query in shares for entry in table.entries):
@@ -212,7 +223,15 @@ class _Worker:
     def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
         return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
 
+    def _lent(self, seen: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:
+        """Of the new rows that several tasks see, those in the split buckets that this one is lent."""
+        ranges = self.task.buckets.lent(self.partition)
+        tables = [table.index for table in self.network.tables if table.key and table.index in seen] if ranges else ()
+        return {index: [rows.between(*own) for rows in seen[index] for own in ranges] for index in tables}
+
     def _count_work(self) -> None:
+        if (told := self.tally.told()) != BucketCounters():
+            self.report.buckets.append(told)
         for index, counts in self.work.counts.items():
             work = TableCounters(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
             self.report.table(self.network.tables[index].name).add(work)

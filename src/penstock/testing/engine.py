@@ -99,7 +99,9 @@ class Engine:
         if self.run is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
-        self.run = Run(self)
+        self.run = Run(
+            self.catalog, self.store, self.source, self.executor, tasks=self.tasks, expire_every=self.expire_every
+        )
         self.run.take_planned()
 
     def take(self, **rows: Sequence[Row]) -> None:
