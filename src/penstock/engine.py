@@ -62,6 +62,7 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.balance.decision import Parameters as Balancing
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
@@ -92,6 +93,8 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
     ) -> None:
@@ -104,7 +107,10 @@ class Engine:
         two rounds that drop expired state. `plan` is how window aggregates are computed: 'paned' (shared panes, merged
         with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
         stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
-        `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+        `balance` is how buckets of keys move between tasks: 'weighted' (also 'auto': consecutive buckets of equal cost,
+        with hot ones split), 'pairwise' (one pair of tasks at a time), or 'off'; `balance_options` are its parameters,
+        such as `theta_r` (loads are even if the least is that share of the largest) and `tau_m` (seconds between two
+        changes). `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
         """
         self.spark = spark
         self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
@@ -124,8 +130,13 @@ class Engine:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
+        try:
+            balancing = Balancing(**(balance_options or {}))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"balance_options: {error}") from None
+        choices = Choices(strategy, chain, orders, parameters, plan, balance, balancing)
         with told_plainly():
-            self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+            self.catalog = Catalog(self.store, SparkAnalysis(spark), choices)
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
@@ -146,6 +157,8 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
         **settings: str,
@@ -157,8 +170,8 @@ class Engine:
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
-            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes,
+            order_options=order_options, expire_every=expire_every, plan=plan, balance=balance,
+            balance_options=balance_options, result_rows=result_rows, result_bytes=result_bytes,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -502,9 +515,9 @@ class Engine:
         )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first.
+        """The last decisions about probe orders, routes, chains, pane sets, partials in mappers and maps of buckets.
 
-        Each has what was checked and changed, why, and the numbers.
+        The oldest comes first. Each has what was checked and changed, why, and the numbers.
         """
         return [dict(decision) for decision in self.manifest().decisions]
 

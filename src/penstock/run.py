@@ -210,7 +210,7 @@ class Run:
         )
 
     def status(self) -> dict[str, Any]:
-        """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks.
+        """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks, and how even tasks are.
 
         Rows that workers read themselves are counted only here: Spark's own progress (`numInputRows`) does not include
         them. `restarts` are those of Spark's query under this run, for a change of streams or for columns that were not
@@ -230,6 +230,7 @@ class Run:
             "restarts": dict(self._restarts),
             "interval": None if self.schedule.pace is None else self.schedule.pace.interval,
             "orders": {"checks": stepper.steering.checks, "seconds": dict(stepper.optimizer.seconds)},
+            "balance": stepper.optimizer.balancer.status(stepper.buckets),
             "timings": {k: round(v, 4) for k, v in stepper.timings.items()},
             "phases": phases_of(stepper.last_reports),
             "warnings": list(self.warnings),

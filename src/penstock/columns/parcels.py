@@ -29,7 +29,7 @@ Tasks = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Turns:
-    """Rows of split buckets, see `state.buckets`: by table and row the task that probes with it, and whose tasks see it.
+    """Rows of split buckets (`state.buckets`): by table and row the task that probes with it, and whose tasks see it.
 
     `splits` are numbers of splits, -1 for rows that only the two tasks get; `members` by split the tasks with turns.
     """
@@ -115,7 +115,7 @@ def _place(owners, everywhere, probers, splits, members, counts, index, masks): 
                 first, stop = 0, tasks
             for task in range(first, stop):
                 seen = everywhere[table] or (split >= 0 and task != owner and members[split, task])
-                if not (seen or task == owner or task == prober):
+                if not (seen or task in (owner, prober)):
                     continue
                 if last[task] != row:
                     last[task] = row

@@ -17,6 +17,7 @@ from msgspec import structs
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
 from penstock.planner.reached import Clock, Closing
+from penstock.state.buckets import Split
 from penstock.state.flushed import Flushed
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
@@ -66,6 +67,14 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, closed=tuple(known.items()), grown=())
 
 
+class Balance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The map of buckets from the next step on, see `buckets.BucketMap`, and the clock at which it was chosen."""
+
+    starts: tuple[int, ...]
+    splits: tuple[Split, ...]
+    at: float
+
+
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is no longer kept: counters of queries, suspensions of queries, and cursors."""
 
@@ -86,7 +95,7 @@ class Facts:
     `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
-    aggregates with capped results, per range of keys.
+    aggregates with capped results, per range of keys. `balance` is the map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -107,6 +116,7 @@ class Facts:
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, Any] = field(default_factory=dict)
     folding: Mapping[str, Any] = field(default_factory=dict)
+    balance: Balance | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +182,7 @@ class Manifest(Facts):
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
-            folding=dict(entry.folding) or self.folding,
+            folding=dict(entry.folding) or self.folding, balance=entry.balance or self.balance,
         )  # fmt: skip
 
     def whole(self) -> Entry:

@@ -69,11 +69,12 @@ class Deltas:
             for number, table in enumerate(self.network.tables_of(rows.stream)):
                 last: tuple[Ints, Delta] | None = None
                 stored, probing, seen = (rows.marked(number, mark) for mark in (STORED, PROBING, SEEN))
-                both, only = stored, (stored[:0], probing[:0])
+                both, kept, lent = stored, stored[:0], stored[:0]
                 if not np.array_equal(stored, probing):
                     both = np.intersect1d(stored, probing, assume_unique=True)
-                    only = tuple(np.setdiff1d(own, both, assume_unique=True) for own in (stored, probing))
-                for mark, index in enumerate((both, *only, seen)):
+                    kept = np.setdiff1d(stored, both, assume_unique=True)
+                    lent = np.setdiff1d(probing, both, assume_unique=True)
+                for mark, index in enumerate((both, kept, lent, seen)):
                     if not len(index):
                         continue
                     if last is None or not np.array_equal(index, last[0]):

@@ -19,6 +19,7 @@ from penstock.planner.scans import Scans
 from penstock.planner.share import recuts
 from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
+from penstock.step.balancing import Balancer
 from penstock.step.task import Reports, Task
 
 REMEMBERED = 16  # joins whose statistics are stored with every step, at a few kB each; of more, every few steps
@@ -75,6 +76,7 @@ class Optimizer:
     """
 
     steer: Callable[[Network, Manifest], Steering]
+    balancer: Balancer = field(default_factory=Balancer)
     scans: Scans = field(default_factory=Scans)
     recut: list[dict[str, Any]] = field(default_factory=list)  # chains that have changed since the last batch
     planning: float = 0.0  # seconds for the check of orders in the last batch
@@ -92,7 +94,8 @@ class Optimizer:
         self.seconds["planning"] += self.planning
         self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         before, self.recut = (*self.recut, *orders.pop("decisions")), []
-        return replace(entry, **orders, decisions=(*before, *entry.decisions))
+        entry = replace(entry, **orders, decisions=(*before, *entry.decisions))
+        return self.balancer.learn(manifest, entry, task.buckets, reports)
 
     def cut(self, before: Network, after: Network, manifest: Manifest) -> None:
         """Note changed chains for the record of the next batch."""

@@ -13,11 +13,11 @@ from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
-from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.step import derived
+from penstock.step.balancing import map_of
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
@@ -52,6 +52,7 @@ class State:
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
+    balanced: bool = True  # whether the map of buckets is the chosen one, and not the even one
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -107,7 +108,9 @@ def _batch(state: State, event: Batch, now: float) -> StepPlan:
 def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
     """Stored rows get the bits of new queries: their files are rewritten."""
     manifest = state.manifest
-    task = replace(_task(state, manifest.progress, manifest.reached(), now), merges=(), taking_over=event.queries)
+    task = _task(state, manifest.progress, manifest.reached(), now)
+    # Stored rows probe where they are stored: there are no turns.
+    task = replace(task, buckets=task.buckets.unsplit, merges=(), taking_over=event.queries)
     numbers = {t.index for t in state.network.tables if any(e.query in event.queries for e in t.entries)}
     replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
     return StepPlan(event, manifest.progress, task.progress, task, runs_removed=tuple(replaced))
@@ -155,7 +158,7 @@ def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now:
         reached,
         progress,
         store=state.store,
-        buckets=BucketMap.even(state.tasks, state.registry.buckets),
+        buckets=map_of(state.manifest, state.tasks, state.registry.buckets, balanced=state.balanced),
         routes=state.routes,
         scans=state.scans,
         stale=state.registry.stale,

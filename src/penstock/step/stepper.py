@@ -20,12 +20,15 @@ from penstock.planner.steering import Steering
 from penstock.results.released import horizon
 from penstock.results.retention import following_upkeep
 from penstock.results.views import views_of
+from penstock.state.balance.policies import OFF
+from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import next_expiry
 from penstock.step import derived
 from penstock.step.accounts import bounded
+from penstock.step.balancing import Balancer, map_of
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
@@ -76,7 +79,11 @@ class Stepper:
         """Continue from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
-        self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
+        choices = self.catalog.choices
+        self.optimizer = Optimizer(
+            lambda network, now: self.catalog.steer(network, now, self.tasks),
+            Balancer(choices.policy, choices.balancing),
+        )
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
@@ -110,7 +117,13 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            balanced=self.optimizer.balancer.policy != OFF,
         )  # fmt: skip
+
+    @property
+    def buckets(self) -> BucketMap:
+        """Which task serves which buckets in the next step."""
+        return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

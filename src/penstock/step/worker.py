@@ -28,8 +28,8 @@ from penstock.kernels.walk import Slices, Work
 from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.join import Join
 from penstock.planner.routes import Route
-from penstock.state.bucket_counters import BucketCounters, BucketTally
 from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketCounters, BucketTally
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.handover import candidates, report_row

@@ -96,6 +96,8 @@ def _options(chance: random.Random) -> Options:
         upkeep=chance.choice((2, 5, 64, 64)),
         snapshots=chance.choice((3, 64, 64)),
         expire_every=chance.choice((1, 1, 3)),
+        maps=chance.random() < 0.4,
+        balance=chance.choice(("weighted", "weighted", "pairwise", "off")),
     )
 
 

@@ -20,6 +20,7 @@ from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
 from penstock.model.time import NEVER
 from penstock.planner.reached import Closing
+from penstock.state.balance.decision import Parameters as Balancing
 from penstock.state.orphans import FOLDERS, collect_orphans
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
@@ -236,8 +237,11 @@ class Story:
 
     def _declare(self, streams: object) -> None:
         options = self.scenario.options
-        choices = Choices(options.strategy, options.chain, options.orders, None, options.plan)
-        manner = Manner(options.mappers, options.retried, options.shuffled)
+        eager = Balancing(theta_r=1.0, tau_m=1e-9, least=1e-12, slack=1e-3)  # a new map with almost every step
+        choices = Choices(
+            options.strategy, options.chain, options.orders, None, options.plan, options.balance, eager
+        )  # fmt: skip
+        manner = Manner(options.mappers, options.retried, options.shuffled, options.maps)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
             manner=manner,
