@@ -61,8 +61,9 @@ def costs_of(counted: BucketCounters, buckets: int = BUCKETS, prices: Prices = P
     for name, price in probes:
         shared += counted.of(name, buckets) * price
     results = counted.of("results", buckets).astype(np.float64)
+    own = np.asarray(counted.of("rows", buckets) * prices.row, dtype=np.float64)
     return Costs(
-        counted.of("rows", buckets) * prices.row,
+        own,
         shared + results * prices.result,
         results,
         counted.of("stored", buckets).astype(np.float64),

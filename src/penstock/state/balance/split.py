@@ -30,7 +30,7 @@ def splits_of(of: BucketMap, costs: Costs, slack: float) -> tuple[Split, ...]:
             break
         bucket = int(own[left.argmax()])
         copied = 0.0 if low in taken.get(bucket, {}) else COPY * float(costs.own[bucket])
-        amount = min(float(left.max()), loads[high] - mean, (loads[high] - loads[low] - copied) / 2)
+        amount = min(float(left.max()), loads[high] - mean, mean - loads[low] - copied)
         share = round(TURNS * amount / costs.shared[bucket]) / TURNS if costs.shared[bucket] else 0.0
         if share <= 0 or amount <= copied:
             break
