@@ -16,6 +16,7 @@ from penstock.planner import pane_sharing as arranging
 from penstock.planner.network import Network
 from penstock.planner.rollup import check_rollups
 from penstock.planner.scans import Scans
+from penstock.planner.segments import segments_in
 from penstock.planner.share import recuts
 from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
@@ -91,6 +92,13 @@ class Optimizer:
         orders, self.planning = steered(self.steering, manifest, entry)
         if any(table.timed for table in network.tables):
             self.scans.observe(network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
+            counts = {
+                t.name: segments_in(task.segments[t.index], task.runs.get(t.index, ()))
+                for t in network.tables
+                if t.timed and task.runs.get(t.index)
+            }
+            cut = tuple({"step": entry.step, **change.to_json()} for change in self.scans.cut(counts))
+            entry = replace(entry, decisions=(*cut, *entry.decisions))
         self.seconds["planning"] += self.planning
         self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         before, self.recut = (*self.recut, *orders.pop("decisions")), []
