@@ -41,7 +41,7 @@ def measure(options: Namespace) -> Outcome:
 
 def summary(runs: list[Json]) -> Json:
     """Medians of runs, and the decisions of the last one."""
-    names = ("excess", "excess_of_sums", "step_seconds", "task_seconds", "results")
+    names = ("excess", "excess_of_sums", "excess_by_the_clock", "step_seconds", "task_seconds", "results")
     found = {name: round(median([run[name] for run in runs]), 4) for name in names}
     return {**found, "decisions": [d["reason"] for d in runs[-1]["decisions"]]}
 

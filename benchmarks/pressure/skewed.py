@@ -98,7 +98,7 @@ def job(case: str, data: Skewed, tasks: int, cores: int, **options: Any) -> Call
 
 
 def work(asked: Json) -> Json:
-    """Run the join, and say what each task has spent in each step, and how long the step took."""
+    """Run the join, and say what each task has spent in each step, in CPU seconds, and how long the step took."""
     from penstock import Engine
     from penstock.step.stepper import Stepper
 
@@ -110,7 +110,8 @@ def work(asked: Json) -> Json:
         reports = self.last_reports
         steps.append(
             {
-                "tasks": [sum(r.phases.values()) for r in reports],
+                "tasks": [sum(r.cpu) for r in reports],
+                "wall": [sum(r.phases.values()) for r in reports],
                 "phases": [dict(r.phases) for r in reports],
                 "seconds": sum(self.timings.values()),
                 "counts": [{name: sum(sum(getattr(c, name)) for c in r.buckets) for name in ROWS} for r in reports],
@@ -137,6 +138,7 @@ def work(asked: Json) -> Json:
         "results": answer[0],
         "excess": median([max(s["tasks"]) * len(s["tasks"]) / sum(s["tasks"]) - 1 for s in counted]),
         "excess_of_sums": _excess([sum(own) for own in zip(*(s["tasks"] for s in counted), strict=True)]),
+        "excess_by_the_clock": _excess([sum(own) for own in zip(*(s["wall"] for s in counted), strict=True)]),
         "step_seconds": median([s["seconds"] for s in counted]),
         "task_seconds": median([max(s["tasks"]) for s in counted]),
         "decisions": decisions,

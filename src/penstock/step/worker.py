@@ -10,6 +10,7 @@ far.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -54,6 +55,7 @@ class _Worker:
         self.plan, self.task, self.network = plan, task, plan.network
         self.partition, self.last = partition, stage == task.routes.exchanges
         self.report = Report(partition)
+        self.begun = time.process_time()
         self.low, high = task.buckets.ranges[partition]
         self.tally = BucketTally(task.buckets.buckets)
         self.work = Work(tally=self.tally)
@@ -143,6 +145,7 @@ class _Worker:
             self.report.refused.update(writer.refused)
         watch.lap("write")
         self._count_work()
+        self.report.cpu.append(round(time.process_time() - self.begun, 4))
         if not self.last:
             return parcel(self.partition, REPORT, self.report.encode())
         handover = self.plan.handover
