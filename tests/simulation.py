@@ -45,7 +45,7 @@ from penstock.reference.evaluate import holds, value_of
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Ints, Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
-from tests.oracle import ARROW_TYPES
+from tests.oracle import naive_type
 from tests.workloads import Workload, keys_of
 
 FIRST_ID = 5  # lower ids are for queries that come and go
@@ -421,10 +421,10 @@ class _Arrived:
         return (time - int(found[1])) // int(found[2])
 
     def _part(self, number: int) -> pa.Array:
-        return pa.array([self._parts(row)[number] for row in self.rows], ARROW_TYPES[self.table.key_types[number]])
+        return pa.array([self._parts(row)[number] for row in self.rows], naive_type(self.table.key_types[number]))
 
     def _array(self, name: str, kind: str) -> pa.Array:
-        return pa.array([row[name] for row in self.rows], ARROW_TYPES[kind])
+        return pa.array([row[name] for row in self.rows], naive_type(kind))
 
     def _key(self, row: Row) -> tuple[object, ...] | None:
         """The key in its common types; None if a part is NULL."""

@@ -519,7 +519,7 @@ class Engine:
 
         The oldest comes first. Each has what was checked and changed, why, and the numbers.
         """
-        return [dict(decision) for decision in self.manifest().decisions]
+        return [decided.shown() for decided in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
         """The plan of an unregistered query."""

@@ -40,7 +40,7 @@ from penstock.spark.sink import SinkRows, cause, open_sink
 from penstock.spark.sources import source_evolution
 from penstock.spark.spark_log import check_log
 from penstock.spark.warm import warm_workers
-from penstock.state.registry import QueryRecord, Registry, RegistryLog
+from penstock.state.registry import QueryRecord, Registry
 from penstock.status import Rates, query_status, state_status, stream_status
 from penstock.step.accounts import phases_of
 from penstock.step.core import Core, committed, refuse_ended
@@ -91,7 +91,6 @@ class Run:
         self._log = OffsetLog(engine.store)
         manifest = committed(engine.store, catalog, self._log)
         check_log(engine.store)
-        RegistryLog(engine.store).forget_secrets()
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)

@@ -80,7 +80,7 @@ def query_status(catalog: Catalog, manifest: Manifest, states: Iterable[SinkStat
         own = [query.id, *(q.id for q in others)]
         parts = [query.id, *(q.id for q in others if q.united == query.id)]
         counts = [manifest.counters.query(number) for number in own]
-        suspended = [manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended]
+        suspended = [manifest.suspended[number].reason for number in own if number in manifest.suspended]
         found[query.name] = {
             "results": results_of([manifest.counters.query(part) for part in parts]),
             "errors": sum(c.errors for c in counts),

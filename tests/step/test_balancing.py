@@ -119,11 +119,11 @@ def test_a_map_is_chosen_once_costs_are_known_and_is_part_of_the_record():
     assert learned(Balancer(known=EAGER), FEW - 1)[1] == []
     manifest, (decision,) = learned(balancer, FEW + 5)
     assert manifest.balance.starts == (0, 1)
-    assert (decision["mode"], decision["policy"], decision["action"]) == ("balance", "weighted", "moved")
-    assert decision["step"] == FEW - 1
-    before, after = decision["skew"]
-    assert before > 1.9
-    assert after < 1.1
+    shown = decision.shown()
+    assert (shown["mode"], shown["query"], shown["action"]) == ("balance", "weighted", "changed")
+    assert (shown["step"], shown["before"], shown["after"]) == (FEW - 1, [0, 8], [0, 1])
+    assert shown["old_cost"] > 1.9
+    assert shown["new_cost"] < 1.1
     assert manifest.balance.at == FEW - 1
 
 
@@ -136,7 +136,7 @@ def test_without_a_policy_nothing_moves_and_costs_are_shown_still():
 def test_a_refused_change_is_told_once():
     balancer = Balancer(known=replace(EAGER, split=False))
     _, found = learned(balancer, FEW + 5, [100_000, *[10] * 15])
-    assert [d["action"] for d in found] == ["refused"]
+    assert [d.decision.action for d in found] == ["refused"]
 
 
 def test_the_status_shows_the_skew_and_the_hottest_buckets():

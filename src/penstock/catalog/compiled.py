@@ -96,8 +96,7 @@ def compile_query(
     declared = {name: stream for name, stream in streams.items() if name not in readings}
     if parsed is None:
         parsed = with_emit(record, parse_query(record.sql, declared, queries=results(readings), own=own))
-    query = in_one_order(parsed) if record.any_order else parsed
-    query, derived = over_streams(query, record.reads)
+    query, derived = over_streams(in_one_order(parsed), record.reads)
     whole = {**declared, **derived}
     if is_joined(query) and record.owner is None:
         below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))

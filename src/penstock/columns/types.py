@@ -1,4 +1,4 @@
-"""The Arrow types of Spark's simple type names: of columns, terms, aggregates and sources alike."""
+"""The Arrow types of Spark's simple type names, and back: of columns, terms, aggregates and sources of views alike."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ ATOMIC = {
     "double": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
+_HELD = {name: kind for name, kind in ATOMIC.items() if name != "binary"}
+KNOWN = ", ".join((*_HELD, "decimal(p,s)"))  # to sources of views
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
@@ -30,3 +32,24 @@ def arrow_type(name: str) -> pa.DataType:
         return pa.list_(arrow_type(name[6:-1]))
     msg = f"the type {name!r} is not supported here; use one of {', '.join(ATOMIC)}, decimals or arrays of them"
     raise ValueError(msg)
+
+
+def source_type(name: str) -> pa.DataType | None:
+    """The Arrow type of a column of a view's source; None if views do not hold it."""
+    digits = decimal_digits(name)
+    if digits is not None:
+        return pa.decimal128(*digits) if digits[0] <= 38 else None
+    return _HELD.get(name)
+
+
+def spark_type(kind: pa.DataType) -> str | None:
+    """The Spark type of Arrow values of a view's source; None if views do not hold them."""
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})" if kind.precision <= 38 else None
+    return next((name for name, known in _HELD.items() if known == kind), None)

@@ -12,13 +12,16 @@ from penstock.model import Stream
 from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_length
 from penstock.planner.chain import link_of
 from penstock.planner.counters import Counters
+from penstock.planner.decisions import Decisions
 from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
 from penstock.planner.explain_derived import explain_derived
-from penstock.planner.explain_orders import Checks, Decisions, explain_orders
+from penstock.planner.explain_orders import Checks, explain_orders
 from penstock.planner.explain_sharing import explain_access, explain_stream, explain_table, last_recut
+from penstock.planner.folding import FoldingStatistics
 from penstock.planner.join import Join, Member
 from penstock.planner.links import links_in
 from penstock.planner.network import Network
+from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
 from penstock.planner.share import SURPLUS, Facts, Held, compare_strategies, facts, partners
 from penstock.planner.state_table import StateTable
@@ -36,8 +39,8 @@ def explain_network(
     routes: Routes | None = None,
     decisions: Decisions = (),
     checks: Checks = NOTHING,
-    folding: Mapping[str, Any] = NOTHING,
-    panes: Mapping[str, Any] = NOTHING,
+    folding: Mapping[str, FoldingStatistics] = NOTHING,
+    panes: Mapping[str, PaneStatistics] = NOTHING,
     way: Way = Way(1),  # noqa: B008  (frozen)
 ) -> str:
     """The whole network, or what concerns one query; with measurements, also the estimates behind choices.

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.model.time import NEVER, SECOND, format_duration, format_length
+from penstock.planner import folding as fold
 from penstock.planner.counters import Counters
-from penstock.planner.folding import is_foldable, sent_text
-from penstock.planner.folding import known_of as known_sent
+from penstock.planner.decisions import Arrangement, Decisions, last_of
 from penstock.planner.network import Network
-from penstock.planner.pane_sharing import known_of, set_text, work_of
+from penstock.planner.pane_sharing import UNKNOWN, PaneStatistics, set_text, work_of
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.rollup import rolled_text
 from penstock.planner.share import Held
@@ -26,9 +26,9 @@ def explain_aggregates(
     measured: Counters,
     runs: Sequence[Held],
     name: str | None = None,
-    decisions: Sequence[Mapping[str, Any]] = (),
-    folding: Mapping[str, Any] = NOTHING,
-    panes: Mapping[str, Any] = NOTHING,
+    decisions: Decisions = (),
+    folding: Mapping[str, fold.FoldingStatistics] = NOTHING,
+    panes: Mapping[str, PaneStatistics] = NOTHING,
 ) -> list[str]:
     """The aggregates of a network or of a query, with the last decision about their panes, and what mappers send.
 
@@ -38,17 +38,17 @@ def explain_aggregates(
     for aggregate in aggregates_of(network, name):
         lines += _aggregate(network, aggregate, measured, runs, name)
         lines += _work(network, aggregate, panes)
-        last = next((d for d in reversed(decisions) if (d["mode"], d["query"]) == ("panes", aggregate.name)), None)
-        if is_foldable(aggregate):
-            lines.append(f"  {sent_text(known_sent(folding, aggregate.name))}")
+        if fold.is_foldable(aggregate):
+            lines.append(f"  {fold.sent_text(folding.get(aggregate.name, fold.UNKNOWN))}")
             if (rolled := rolled_text(network, folding, aggregate)) is not None:
                 lines.append(f"  {rolled}")
-        if last is not None:
-            now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
-            text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"
+        if (found := last_of(decisions, Arrangement, aggregate.name)) is not None:
+            step, last = found
+            now = f"{'; '.join(last.before)} becomes {'; '.join(last.after)}"
+            text = now if last.action == "changed" else f"kept {'; '.join(last.before)}"
             lines.append(
-                f"  panes looked at after step {last['step']:,}: {text}, cost {last['old_cost']:,.3g} before "
-                f"and {last['new_cost']:,.3g} now; {last['reason']}"
+                f"  panes looked at after step {step:,}: {text}, cost {last.old_cost:,.3g} before "
+                f"and {last.new_cost:,.3g} now; {last.reason}"
             )
     return lines
 
@@ -109,9 +109,9 @@ def _aggregate(
     return lines
 
 
-def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, Any]) -> list[str]:
+def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, PaneStatistics]) -> list[str]:
     """The measured rates, and the work per row with these pane sets and with others."""
-    known = known_of(panes, aggregate.name)
+    known = panes.get(aggregate.name, UNKNOWN)
     if aggregate.plan.buffered or known.rates is None:
         return []
     integer = network.streams[aggregate.streams[0]].integer_time

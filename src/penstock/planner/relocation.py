@@ -7,28 +7,9 @@ scans, so the amounts say how much of the state another task reads in the next s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
 
-
-@dataclass(frozen=True)
-class Relocated:
-    """A table has another number of segments from now on, and why.
-
-    `inserted` are the segments after which new ones come (or before: those that end), counted from 1 among the fewer;
-    `handed_on` is what each of the fewer ones gives to the next, in shares of the shorter segments.
-    """
-
-    table: str
-    before: int
-    after: int
-    inserted: tuple[int, ...]
-    handed_on: tuple[float, ...]
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mode": "segments", "action": "relocated", **asdict(self)}
+from penstock.planner.decisions import Relocated
 
 
 def relocated(table: str, before: int, after: int, reason: str) -> Relocated:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from penstock.planner.counters import Counters
+from penstock.planner.decisions import Relocated
 from penstock.planner.network import Network
 from penstock.planner.reached import Reached
-from penstock.planner.relocation import Relocated, relocated
+from penstock.planner.relocation import relocated
 from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach, settled_count
 from penstock.planner.state_table import StateTable
 

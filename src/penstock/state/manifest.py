@@ -6,22 +6,28 @@ snapshot, so that opening reads at most twice the state. A file that no entry na
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
+from penstock.planner.decisions import Decided
+from penstock.planner.folding import FoldingStatistics
+from penstock.planner.orders.mode import ModeState
+from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.reached import Clock, Closing
 from penstock.state.buckets import Split
+from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.flushed import Flushed
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
+from penstock.state.suspension import Suspension
+from penstock.storage.codec import exact, plain
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
 from penstock.storage.store import Store
@@ -30,6 +36,9 @@ SNAPSHOT_EVERY = 64
 BEFORE, NOW = "before", "now"
 DECISIONS = 256  # that are kept
 DIGITS = 12  # of the number of a step in the name of its entry
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 # Punctuations of groups: a pattern, and the time below which no later row matches it.
@@ -76,14 +85,15 @@ class Balance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is no longer kept: counters of queries, suspensions of queries, and cursors."""
+    """What is no longer kept: counters and suspensions of queries, cursors of sinks, queries that were shown early."""
 
     counters: tuple[int, ...] = ()
-    suspended: tuple[str, ...] = ()
+    suspended: tuple[int, ...] = ()
     cursors: tuple[str, ...] = ()
+    shown: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.counters or self.suspended or self.cursors)
+        return self != Forgotten()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +105,8 @@ class Facts:
     `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
-    aggregates with capped results, per range of keys. `balance` is the map of buckets to tasks, if one was chosen.
+    aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
+    `suspended` the reasons for suspensions, by query. `balance` is the map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -106,16 +117,17 @@ class Facts:
     final: bool = False
     progress: Mapping[str, Progress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    cursors: Mapping[str, int] = field(default_factory=dict)
-    suspended: Mapping[str, str] = field(default_factory=dict)
-    orders: Mapping[str, Any] = field(default_factory=dict)
-    decisions: tuple[Mapping[str, Any], ...] = ()
+    cursors: Mapping[str, SinkCursor] = field(default_factory=dict)
+    shown: Mapping[int, Shown] = field(default_factory=dict)
+    suspended: Mapping[int, Suspension] = field(default_factory=dict)
+    orders: Mapping[str, ModeState] = field(default_factory=dict)
+    decisions: tuple[Decided, ...] = ()
     closed: Closings = ()
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
-    panes: Mapping[str, Any] = field(default_factory=dict)
-    folding: Mapping[str, Any] = field(default_factory=dict)
+    panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
+    folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
     balance: Balance | None = None
 
 
@@ -164,8 +176,7 @@ class Manifest(Facts):
         lost = entry.forgotten
         counters = self.counters
         if lost.counters:
-            left = {query: own for query, own in counters.queries.items() if query not in lost.counters}
-            counters = structs.replace(counters, queries=left)
+            counters = structs.replace(counters, queries=dict(_without(counters.queries, lost.counters)))
         counters = counters.plus(entry.counters)
         progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
@@ -174,8 +185,9 @@ class Manifest(Facts):
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version,
             clock=entry.clock,
             progress=progress, counters=counters, runs=runs, results=results, sides=sides,
-            cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
-            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended},
+            cursors=_without({**self.cursors, **entry.cursors}, lost.cursors),
+            shown=_without({**self.shown, **entry.shown}, lost.shown),
+            suspended=_without({**self.suspended, **entry.suspended}, lost.suspended),
             final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed=tuple((c, v) for c, v in dict((*self.closed, *entry.closed)).items() if c.stream in entry.progress),
@@ -202,6 +214,10 @@ class Manifest(Facts):
 
     def runs_of(self, table: str) -> list[RunEntry]:
         return [r for r in self.runs.values() if r.table == table]
+
+
+def _without(found: Mapping[Key, Value], gone: Collection[Key]) -> Mapping[Key, Value]:
+    return {key: value for key, value in found.items() if key not in gone} if gone else found
 
 
 class ManifestLog:
@@ -268,16 +284,8 @@ class ManifestLog:
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-    progress = {name: own.logged() for name, own in entry.progress.items()}
-    body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
-    return body
+    return plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
 
 
 def _decoded(body: dict[str, Any]) -> Entry:
-    """The entry of a body, which has exactly the fields that this version writes."""
-    found = msgspec.convert(body, Entry, str_keys=True)
-    known = json.loads(json.dumps(_encoded(found)))
-    if known != body:
-        differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
-        raise ValueError(f"in {', '.join(differ)}")
-    return found
+    return exact(body, Entry, _encoded)

@@ -25,8 +25,7 @@ from penstock.model.time import NEVER
 from penstock.planner.reached import Clock, Reached
 from penstock.state.buckets import BUCKETS, first_keys
 
-# Number of equal parts of a run, and the least rows for them.
-PARTS, SAMPLE = 8, 1024
+PARTS = 8  # of a run, with equal numbers of rows
 
 NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 

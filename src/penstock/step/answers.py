@@ -19,6 +19,7 @@ from penstock.planner.network import Network
 from penstock.planner.state_table import StateTable
 from penstock.results.layout import OWN
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.keys import Valid
 from penstock.step.report import Report
@@ -36,7 +37,7 @@ class Answers:
     step: int
     schemas: Schemas
     bound: Bound
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, Suspension] = field(default_factory=dict)
     errors: dict[int, int] = field(default_factory=dict)
     _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.planner.decisions import Balanced, Decided
 from penstock.state.balance.costs import Costs, costs_of, loads_of, smoothed
-from penstock.state.balance.decision import Parameters
+from penstock.state.balance.decision import Decision, Parameters
 from penstock.state.balance.policies import OFF, POLICIES
 from penstock.state.bucket_counters import BucketCounters, together
 from penstock.state.buckets import BucketMap
@@ -35,27 +36,32 @@ class Balancer:
     costs: Costs | None = None  # the mean of the last steps
     steps: int = 0
     seconds: tuple[float, ...] = ()  # of each task in the last step
-    last: str = ""  # why the map is as it is
+    last: Decision | None = None
 
     def learn(self, manifest: Manifest, entry: Entry, of: BucketMap, reports: Reports) -> Entry:
         """The record of a batch with the map from now on, and the decision if it has changed."""
-        told = [counted for report in reports for counted in report.buckets]
+        counted = [stage for report in reports for stage in report.buckets]
         self.seconds = tuple(spent(report) for report in reports)
-        if not told or of.tasks < 2:
+        if not counted or of.tasks < 2:
             return entry
-        self.counted = together(told)
+        self.counted = together(counted)
         self.costs = smoothed(self.costs, costs_of(self.counted, of.buckets), WEIGHT)
         self.steps += 1
         if self.policy == OFF or self.steps < FEW:
             return entry
         at = manifest.balance.at if manifest.balance is not None else -inf
         found, decision = POLICIES[self.policy](of, self.costs, entry.clock - at, self.known)
-        before, self.last = self.last, decision.reason
-        if decision.action == "kept" or (decision.action == "refused" and before == self.last):
+        before, self.last = self.last, decision
+        if decision.action == "kept" or (before is not None and before.action == decision.action == "refused"):
             return entry
-        plain = {"step": entry.step, "policy": self.policy, **decision.to_json()}
-        balance = Balance(found.starts, found.splits, entry.clock)
-        return replace(entry, balance=balance, decisions=(*entry.decisions, plain))
+        told = Balanced(
+            self.policy, "changed" if decision.action == "moved" else "refused", of.starts, found.starts,
+            *decision.skew, decision.moved, decision.split, decision.spilled, decision.reason,
+        )  # fmt: skip
+        entry = replace(entry, decisions=(*entry.decisions, Decided(entry.step, told)))
+        if decision.action == "refused":
+            return entry
+        return replace(entry, balance=Balance(found.starts, found.splits, entry.clock))
 
     def status(self, of: BucketMap) -> dict[str, Any]:
         """How even the last step was, and what its buckets cost.
@@ -70,7 +76,7 @@ class Balancer:
             "skew": round(max(self.seconds) * len(self.seconds) / spent, 3) if spent else None,
             "split": {split.bucket: sorted(set(split.turns)) for split in of.splits},
             "hottest": [],
-            "reason": self.last,
+            "reason": None if self.last is None else self.last.reason,
         }
         if self.costs is not None and self.costs.whole.any():
             whole = self.costs.whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import StateError
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.step.ports import Sinks, Source
 from penstock.storage.crash_points import kill_point
@@ -18,7 +19,7 @@ class Committed:
         self.store, self.source, self.sinks = store, source, sinks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.cursors: Mapping[str, int] = {}
+        self.cursors: Mapping[str, SinkCursor] = {}
 
     def commit(self, record: Entry) -> None:
         """Commit the record of the next step.

@@ -88,7 +88,7 @@ def compose_task(
         routes,
         {t.index: segments(t) for t in network.tables if t.timed},
         merges=tuple(merges),
-        suspended=frozenset(int(q) for q in manifest.suspended),
+        suspended=frozenset(manifest.suspended),
         groups=_groups(network, manifest),
         closed=closed,
         ahead=ahead,

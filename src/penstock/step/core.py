@@ -17,6 +17,7 @@ from penstock.results.delivery import Delivery, cause_of, group_sinks
 from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
@@ -126,7 +127,7 @@ class Core:
         finally:
             catalog.registry = wanted
 
-    def _connect(self, cursors: Mapping[str, int], step: int) -> None:
+    def _connect(self, cursors: Mapping[str, SinkCursor], step: int) -> None:
         """Group the sinks of all live queries; a new one begins after `step`."""
         self.delivery.sinks = group_sinks(sink_queries(self.catalog), cursors, step, self.open_sink)
 

@@ -21,6 +21,7 @@ from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.part import Part
 from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.state.suspension import Suspension
 from penstock.step.taken import Taken
 
 KIND = "derived"  # of progress that follows from that of other streams
@@ -95,7 +96,7 @@ def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:
     left = too_many(network, manifest, views)
     found = []
     for derived in waiting(network, manifest, views):
-        if derived.name in left or all(str(query) in manifest.suspended for query in _readers(network, derived)):
+        if derived.name in left or manifest.suspended.keys() >= set(_readers(network, derived)):
             continue
         part = Part(since=taken[derived.name], until=manifest.step)
         found.append(Taken(derived, views(derived.query), manifest, part))
@@ -121,14 +122,14 @@ def _spread(network: Network, derived: DerivedStream) -> bool:
     return all(a.plan.spreads for a in network.aggregates if derived.name in a.streams)
 
 
-def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
+def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[int, Suspension]:
     """Queries that can no longer be answered, since the next step does not read their input; and why."""
-    found: dict[str, str] = {}
+    found: dict[int, Suspension] = {}
     left = too_many(network, manifest, views)
     for derived in network.derived_streams:
         if derived.name in left:
-            why = f"{left[derived.name]}; there, give windows a longer SLIDE or a shorter RANGE"
-            found |= {str(q): why for q in _readers(network, derived) if str(q) not in manifest.suspended}
+            why = Suspension(f"{left[derived.name]}; there, give windows a longer SLIDE or a shorter RANGE")
+            found |= {q: why for q in _readers(network, derived) if q not in manifest.suspended}
     return found
 
 

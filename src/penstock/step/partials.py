@@ -35,6 +35,7 @@ from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed
 from penstock.state.run import Rows, RunEntry
+from penstock.state.suspension import Suspension
 from penstock.step.held import Held
 from penstock.step.panes import write_panes
 from penstock.step.windows import write_windows
@@ -105,7 +106,7 @@ def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows:
     try:
         return keep_rows(aggregate.plan, table, cuts, before, slide)
     except TooManyTicksError as error:
-        why = f"{error}; give windows a longer SLIDE or a shorter RANGE"
+        why = Suspension(f"{error}; give windows a longer SLIDE or a shorter RANGE")
         held.report.refused.update((member.id, why) for member in aggregate.members)
         return Kept([], {})
 
@@ -167,7 +168,8 @@ def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     for query, why in refused(aggregate.plan, table).items():
         name = next(q.name for q in held.network.queries if q.id == query)
-        held.report.refused.setdefault(query, f"query {name!r}: {why}; then drop the query and create it again")
+        again = f"query {name!r}: {why}; then drop the query and create it again"
+        held.report.refused.setdefault(query, Suspension(again))
     rows, closings = to_rows(aggregate, table), list[Clock](aggregate.closings)
     until = dict.fromkeys(closings, needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)

@@ -86,8 +86,7 @@ def _closing(done: Done) -> Changes:
 def _early_results(done: Done) -> Changes:
     """Early results, as shown; and the cursors of sinks."""
     task = done.plan.task
-    shown = {} if task is None else shown_by(task, done.clock)
-    return {"cursors": {**done.state.cursors, **shown}}
+    return {"cursors": done.state.cursors, "shown": {} if task is None else shown_by(task, done.clock)}
 
 
 def _slow_results(done: Done) -> Changes:
@@ -133,7 +132,7 @@ PHASES = (
     Phase("suspension", _suspension, ("suspended", "bound"), ("suspended",)),
     Phase("taking in", _taking_in, (), ("derived",)),
     Phase("closing", _closing, ("closed", "ahead", "newest", "panes"), ("closed", "ended", "closed_groups", "final")),
-    Phase("early results", _early_results, ("early",), ("cursors",)),
+    Phase("early results", _early_results, ("early",), ("cursors", "shown")),
     Phase("slow results", _slow_results, ("flushed",), ("flushed",)),
     Phase("expiry", _expiry, ("runs", "merges"), ("runs_removed", "sides_removed")),
     Phase(

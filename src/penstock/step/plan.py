@@ -13,6 +13,7 @@ from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
@@ -47,7 +48,7 @@ class State:
     routes: Routes
     views: derived.Views
     heard: Heard
-    cursors: Mapping[str, int]
+    cursors: Mapping[str, SinkCursor]
     scans: Scans
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
@@ -143,7 +144,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
         )
     gone = _expired_runs(state, all_closed(network, values) if final else manifest.reached())
     changed = moved != dict(manifest.progress)
-    owed = any(manifest.cursors.get(sink, -1) != step for sink, step in state.cursors.items())
+    owed = any(manifest.cursors.get(sink, SinkCursor()) != cursor for sink, cursor in state.cursors.items())
     due = next_expiry(manifest.sides, state.retained) if state.sides_due is None else state.sides_due
     if not (changed or gone or final or owed or now >= due):
         return None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.planner.network import Network
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.step.layout import Layout
@@ -62,7 +63,7 @@ class Source(Protocol):
 class Sinks(Protocol):
     """Receive committed results."""
 
-    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+    def deliver(self, manifest: Manifest) -> Mapping[str, SinkCursor]:
         """Deliver to every sink up to the manifest, as far as it accepts; returns how far each has come."""
         ...
 

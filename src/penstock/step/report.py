@@ -19,6 +19,7 @@ from penstock.state.progress import Seen
 from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile
+from penstock.state.suspension import Suspension
 
 
 class Leading(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     flushed: dict[str, Flushed] = {}
     leading: dict[int, Leading] = {}
     errors: dict[str, str] = {}
-    refused: dict[int, str] = {}
+    refused: dict[int, Suspension] = {}
     unreadable: dict[str, str] = {}
     phases: dict[str, float] = {}
     mapping: dict[str, float] = {}

@@ -20,6 +20,7 @@ from penstock.planner.network import Network
 from penstock.results.layout import OWN, computed_column
 from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.rows import RowFile
 from penstock.storage.store import Store
@@ -37,7 +38,7 @@ class ResultWriter:
     step: int
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)
-    refused: dict[int, str] = field(default_factory=dict)  # queries with too many results in this task, and why
+    refused: dict[int, Suspension] = field(default_factory=dict)  # queries with too many results in this task, and why
     _own: dict[int, RowFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -8,24 +8,22 @@ from penstock.errors import RegistrationError
 from penstock.planner.counters import TICK
 from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Registry
-
-RAISED = "and on_error is 'stop'"
-RESUME = "ALTER QUERY .. RESUME"  # in the reasons of those that can be resumed
+from penstock.state.suspension import Suspension
 
 
-def suspended_parts(registry: Registry, manifest: Manifest, record: QueryRecord) -> dict[str, str]:
+def suspended_parts(registry: Registry, manifest: Manifest, record: QueryRecord) -> dict[int, Suspension]:
     """Why a query is suspended, for each suspended one of the queries that answer it together."""
     own = [q.id for q in registry.live() if q.id == record.id or q.owner == record.name]
-    return {str(number): manifest.suspended[str(number)] for number in own if str(number) in manifest.suspended}
+    return {number: manifest.suspended[number] for number in own if number in manifest.suspended}
 
 
 def resumed(registry: Registry, manifest: Manifest, record: QueryRecord) -> Entry | None:
     """A step without a batch after which a query is no longer suspended; None if it is not. Raises if impossible."""
     found = suspended_parts(registry, manifest, record)
     for why in found.values():
-        if manifest.final or not (RAISED in why or RESUME in why):
+        if manifest.final or not why.resumable:
             msg = (
-                f"query {record.name!r} cannot go on ({'the streams have ended' if manifest.final else why}); "
+                f"query {record.name!r} cannot go on ({'the streams have ended' if manifest.final else why.reason}); "
                 "drop it and create it again"
             )
             raise RegistrationError(msg)

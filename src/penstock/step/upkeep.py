@@ -15,7 +15,7 @@ from penstock.step.compose import expired_runs
 from penstock.step.phases import begun
 from penstock.step.plan import State
 from penstock.step.ports import Sinks
-from penstock.step.windows_due import shown_cursors
+from penstock.step.windows_due import early_queries
 
 
 def forget_streams(state: State, clock: float) -> Entry | None:
@@ -33,7 +33,7 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
     store, network, registry, manifest = state.store, state.network, state.registry, state.manifest
     taken = derived.unread_since(network, manifest)
     merged, removed = renew_results(store, registry, manifest, sinks.owes, horizon, taken)
-    lost = forgotten(registry, manifest, {*state.cursors, *shown_cursors(network)})
+    lost = forgotten(registry, manifest, state.cursors, early_queries(network))
     old = {side.name for side in expired_sides(manifest.sides, state.retained, clock)}
     young = [side for side in manifest.sides if side.name not in old]
     joined = merge_sides(store, young, state.retained, manifest.step)

@@ -22,6 +22,7 @@ from penstock.planner.aggregates import Windowed
 from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
 from penstock.state.result_files import ResultFile
+from penstock.state.suspension import Suspension
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.report import Report
@@ -40,7 +41,7 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     for found in closed:
         member = members[found.query]
         if found.refused is not None:
-            report.refused[member.id] = (
+            report.refused[member.id] = Suspension(
                 f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a "
                 "shorter RANGE), or leave out what "
                 "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"

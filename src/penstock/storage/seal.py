@@ -15,8 +15,9 @@ from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
 
-# 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock
-FORMAT = 3
+# 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock;
+# 3: cursors of sinks and of early results in one mapping, reasons of suspensions without their remedy, secrets
+FORMAT = 4
 
 # By format: what makes a body of the next format of one, where that is little work. Bodies of other formats are
 # refused.

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.codes import codes_of
 from penstock.errors import StateError, StepError
 from penstock.storage.log import Log
 from penstock.storage.seal import unseal
 from penstock.storage.store import Store
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import COUNT, consolidated, total
-from penstock.views.rows.codes import codes_of
 from penstock.views.rows.slices import SliceFile, Slices, young
 from penstock.views.sources.change_audit import PREFIX, Told
 from penstock.views.sources.change_audit import SCHEMA as TOLD

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.maintenance import batch_cost, beam, cheapest, enumerated, order_cost, uniform_costs
+from lab.orders import every_order
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.search import every_order
-from penstock.planner.views.formulas import batch_cost, cheapest, grouping_cost, order_cost, stepper, uniform_costs
+from penstock.planner.views.formulas import grouping_cost, stepper
 from penstock.planner.views.regression import TERMS, Tau, fit
-from penstock.planner.views.search import beam, best_order, by_subsets, enumerated
+from penstock.planner.views.search import best_order, by_subsets
 from penstock.planner.views.statistics import REMEMBERED, Sample, Statistics, learned, recalled, remembered
 
 from .test_strategies import TOURS, V2, V3, chain, graphs

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from penstock.state.balance.costs import Floats, excess
 
@@ -57,9 +57,6 @@ class Decision:
     moved: float = 0.0
     split: tuple[int, ...] = ()
     spilled: tuple[int, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mode": "balance", **asdict(self)}
 
 
 def kept(loads: Floats, reason: str) -> Decision:

@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
+from penstock.columns.codes import codes_of
+from penstock.columns.hash import Ints
 from penstock.errors import StateError
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, counts, negated
-from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.difference import remaining
 
 Version = TypeVar("Version")

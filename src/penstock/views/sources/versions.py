@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.codes import codes_of
+from penstock.columns.hash import Ints
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, consolidated, counts, total
-from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.slices import Files, SliceFile, Slices, young
 
 FEW_ROWS = 1_000  # that are not worth merging
