@@ -47,7 +47,7 @@ def test_the_work_of_all_buckets_is_that_of_all_tables():
 def test_stored_bytes_are_counted_from_time_to_time():
     state, _ = step(state_of(JOIN), Batch(0, "x"), ROWS[:60])
     state = replace(state, manifest=replace(state.manifest, step=15))
-    reports = work(state, plan_step(state, Batch(1, "y"), 2.0), [])
+    reports = work(state, plan_step(state, Batch(1, "y"), 2.0), ROWS[60:])
     found = together(counted for report in reports for counted in report.buckets)
     assert sum(found.stored) == pytest.approx(sum(run.bytes for run in state.manifest.runs.values()), abs=256)
 

@@ -18,6 +18,8 @@ from penstock.planner.reached import Reached
 from penstock.planner.state_table import Entry, StateTable
 from penstock.state.run import Ints, Rows
 
+FEW = 1 << 10  # so many integers are sorted faster than put into a dictionary
+
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
 
@@ -180,6 +182,8 @@ def roles_of(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
 
 def ranks(column: pa.Array) -> Ints:
     """Numbers in the order of the values, NULL first."""
+    if len(column) <= FEW and column.null_count == 0 and pa.types.is_integer(column.type):
+        return np.asarray(np.unique(column.to_numpy(), return_inverse=True)[1])
     encoded = column.dictionary_encode()
     ranks = np.full(len(encoded.dictionary) + 1, -1, dtype=np.int64)
     ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))

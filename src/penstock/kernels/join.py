@@ -6,18 +6,24 @@ rows at later positions, so every result is found exactly once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.kernels.matches import Matches, rows_at
+from penstock.kernels.probe import Words
 from penstock.kernels.served import served_by
 from penstock.kernels.walk import Slices, Walk, Work
 from penstock.planner.join import Join
 from penstock.planner.network import Network
 from penstock.planner.routes import Route
+from penstock.state.buckets import bucket_of
+from penstock.state.run import Ints, Rows
 
 BLOCK = 1 << 17  # new rows joined at once: bounds the memory of intermediate matches
+
+PutOff = Mapping[int, npt.NDArray[np.bool_]]  # by start: for each bucket whether its new rows do not probe yet
 
 
 def join_deltas(
@@ -27,10 +33,11 @@ def join_deltas(
     slices: Slices,
     work: Work,
     suspended: Collection[int] = (),
+    put_off: PutOff | None = None,
 ) -> Iterator[tuple[Route, int, Matches]]:
     """Results of this step, in pieces: (route, hops done, matches). Matches with hops left go to an exchange.
 
-    Suspended queries get no results.
+    Suspended queries get no results. Rows whose probes are `put_off` are only counted.
     """
     served = served_by(network, join, frozenset(suspended))
     for route in routes:
@@ -40,17 +47,44 @@ def join_deltas(
                 walk.came(len(served.at(rows, route.start)[1]))
         for delta in slices.starting(route):
             bits, wanted = served.at(delta, route.start)
+            if put_off and route.start in put_off:
+                later = put_off[route.start]
+                probing = ~later[bucket_of(delta.key[wanted], len(later))]
+                work.deferred[route.table] += int(len(wanted) - probing.sum())
+                wanted = wanted[probing]
             if not route.everywhere:
                 walk.came(len(wanted))
-            for first in range(0, len(wanted), BLOCK):
-                some = wanted[first : first + BLOCK]
-                pick = ([delta], None, some)
-                composite = Matches(
-                    (route.start,), (pick,), delta.key[some], delta.time[some, None], rows_at(bits, some)
-                )
-                whole = walk.counted(composite) if route.hops else walk.final(walk.counted(composite))
-                if len(whole):
-                    yield from walk.go(whole, 0)
+            yield from _started(walk, delta, bits, wanted)
+
+
+def join_owed(
+    network: Network,
+    join: Join,
+    route: Route,
+    runs: Sequence[Rows],
+    slices: Slices,
+    work: Work,
+    suspended: Collection[int] = (),
+) -> Iterator[tuple[Route, int, Matches]]:
+    """Results of probes that were put off, from stored rows with their steps: partners are those that came before."""
+    served = served_by(network, join, frozenset(suspended))
+    walk = Walk(network, join, route, slices, served, work, past=True)
+    for rows in (rows for rows in runs if len(rows)):
+        bits, wanted = served.at(rows, route.start)
+        work.cleaned[route.table] += len(wanted)
+        yield from _started(walk, rows, bits, wanted)
+
+
+def _started(walk: Walk, delta: Rows, bits: Words, wanted: Ints) -> Iterator[tuple[Route, int, Matches]]:
+    """The matches that start from these rows of a delta."""
+    route = walk.route
+    for first in range(0, len(wanted), BLOCK):
+        some = wanted[first : first + BLOCK]
+        pick = ([delta], None, some)
+        composite = Matches((route.start,), (pick,), delta.key[some], delta.time[some, None], rows_at(bits, some))
+        whole = walk.counted(composite) if route.hops else walk.final(walk.counted(composite))
+        if len(whole):
+            yield from walk.go(whole, 0)
 
 
 def resume(

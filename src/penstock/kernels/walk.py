@@ -15,6 +15,7 @@ from penstock.kernels.compare import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.matches import Matches, equal, extend, lookup, serving
+from penstock.kernels.owed import came_before
 from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, probe
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
@@ -33,8 +34,9 @@ FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait
 class Work:
     """A task's work: probes by state table of the start, errors by query, composites by (join, start, positions).
 
-    `probes` and `results` have, by (state table, link), the work of the links of its chain; `tally` is the work with
-    each bucket, without that of scans.
+    `probes` and `results` have, by (state table, link), the work of the links of its chain; `deferred` and `cleaned`,
+    by state table of the start, the rows whose probes were put off, and those that a clean-up ran. `tally` is the work
+    with each bucket, without that of scans.
     """
 
     counts: dict[int, Counts] = field(default_factory=dict)
@@ -42,6 +44,8 @@ class Work:
     flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
     probes: Counter[tuple[int, Link]] = field(default_factory=Counter)
     results: Counter[tuple[int, Link]] = field(default_factory=Counter)
+    deferred: Counter[int] = field(default_factory=Counter)
+    cleaned: Counter[int] = field(default_factory=Counter)
     tally: BucketTally = field(default_factory=BucketTally)
 
 
@@ -84,7 +88,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Walk:
-    """Walks composites along one route."""
+    """Walks composites along one route; those of the `past` meet only rows that came before their start."""
 
     network: Network
     join: Join
@@ -92,6 +96,7 @@ class Walk:
     slices: Slices
     served: Served
     work: Work
+    past: bool = False
 
     def came(self, rows: int) -> None:
         """Count new rows of the start; sets they do not reach count 0, or a set that became rare would look unknown."""
@@ -200,10 +205,15 @@ class Walk:
 
     def _checked(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         """Only matches whose keys are really equal, and whose conditions hold as far as they can be evaluated."""
+        if self.past:
+            extended = extended.take(came_before(extended, hop.position))
+            if len(extended) == 0:
+                return
         matches = self.counted(self._verified(extended, hop))
         matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
         matches = self.final(matches) if last else matches
-        self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
+        if not self.past:  # orders are chosen by what steps find
+            self.work.flows[self.join.index, self.route.start, tuple(sorted(matches.positions))] += len(matches)
         if len(matches):
             yield matches
 

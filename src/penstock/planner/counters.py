@@ -16,7 +16,10 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     def add(self, more: Self) -> None:
         """Add other counts of the same."""
         for name in self.__struct_fields__:
-            mine, other = getattr(self, name), getattr(more, name)
+            other = getattr(more, name)
+            if not other:  # most counts of a task are zero
+                continue
+            mine = getattr(self, name)
             if isinstance(other, int):
                 setattr(self, name, mine + other)
             else:
@@ -53,8 +56,9 @@ class PaneCounters(Counts):
 class TableCounters(Counts):
     """Rows of a state table, and the work with them; or the state of an aggregate, under its name.
 
-    `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and `results`
-    the work of the links of a chain, by begin and end.
+    `deferred` are rows whose probes were put off, `cleaned` those whose probes a clean-up has run, both by the start of
+    each join. `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and
+    `results` the work of the links of a chain, by begin and end.
     """
 
     unwanted: int = 0
@@ -75,6 +79,8 @@ class TableCounters(Counts):
     candidates: int = 0
     compared: int = 0
     dropped: int = 0
+    deferred: int = 0
+    cleaned: int = 0
     lives: dict[int, int] = {}
     roles: dict[int, int] = {}
     probes: dict[int, dict[int, int]] = {}

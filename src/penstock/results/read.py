@@ -180,7 +180,7 @@ class ResultView:
             rows = pa.Table.from_batches([batch])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
             keep = (bits == 1) & part.includes_each(rows.column("_step").to_numpy())
-            for each in self._each(rows.filter(pa.array(keep)), part, at_once):
+            for each in self._each(rows if keep.all() else rows.filter(pa.array(keep)), part, at_once):
                 yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, items: Sequence[str | Expression], *, time: bool = False) -> pa.Table:
@@ -224,7 +224,8 @@ class ResultView:
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
         """The rows with times in a part, expanded."""
         time = rows.column("_time").to_numpy()
-        yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
+        inside = (time >= part.horizon) & (time < part.before)
+        yield rows if inside.all() else rows.filter(pa.array(inside))
 
 
 def is_computed(expression: Expression, kind: str) -> bool:

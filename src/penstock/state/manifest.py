@@ -23,6 +23,7 @@ from penstock.planner.reached import Clock, Closing
 from penstock.state.buckets import Split
 from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.flushed import Flushed
+from penstock.state.owed import Owed, with_more, without_paid
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
@@ -106,7 +107,8 @@ class Facts:
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
-    `suspended` the reasons for suspensions, by query. `balance` is the map of buckets to tasks, if one was chosen.
+    `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `balance` is the
+    map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -129,11 +131,12 @@ class Facts:
     panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
     folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
     balance: Balance | None = None
+    owed: tuple[Owed, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Facts):
-    """What one step changed. `forgotten` is no longer needed.
+    """What one step changed. `forgotten` is no longer needed, `paid` no longer owed.
 
     `ended` says by which punctuations it has closed groups: those BEFORE it, those NOW known, or none; `closed_groups`
     are those of streams that used others.
@@ -150,6 +153,7 @@ class Entry(Facts):
     sides_removed: tuple[str, ...] = ()
     ended: str = ""
     forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
+    paid: tuple[Owed, ...] = ()
 
 
 FACTS = tuple(fact.name for fact in fields(Facts))
@@ -195,6 +199,7 @@ class Manifest(Facts):
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
             folding=dict(entry.folding) or self.folding, balance=entry.balance or self.balance,
+            owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
         )  # fmt: skip
 
     def whole(self) -> Entry:

@@ -21,6 +21,7 @@ from penstock.planner.state_table import StateTable
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import choose_merges, choose_settling
 from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.state.owed import Owed, before, oldest_step
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.task import Task
@@ -45,21 +46,25 @@ def compose_task(
     stale: int,
     bound: Bound,
     clock: float,
+    deferred: tuple[Owed, ...] = (),
 ) -> Task:
-    """The task of the step after the manifest's, with this progress, at this clock.
+    """The task of the step after the manifest's, with this progress, at this clock, that puts off these probes.
 
     `scans` are the measured costs of tables without a key; runs of registry versions below `stale` may have rows that
     only dropped queries needed; `bound` is the maximal output of one query.
     """
     runs = _unexpired_runs(network, manifest, reached)
-    ahead, closed = ahead_by(network, manifest, progress), closed_keys(network, manifest.progress)
+    # What owed probes may still need does not expire by progress since then, nor by single keys that have ended.
+    kept = before(reached, manifest.owed)
+    ahead = ahead_by(network, manifest, progress)
+    closed = {} if manifest.owed else closed_keys(network, manifest.progress)
     over = ended_tables(network, ahead, closed)
     merges = [
         merge
         for t in network.tables
         if not t.grouped
         for merge in choose_merges(
-            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, reached,
+            t.name, runs.get(t.index, ()), buckets.tasks, MERGE_ROWS, reached.get(t.stream, NEVER), stale, kept,
             counted=bool(t.counted), ended=t.name in over,
         )
     ]  # fmt: skip
@@ -99,13 +104,22 @@ def compose_task(
         bound=bound,
         folded=folded_in(network, manifest.folding),
         rolled=rolled_in(network, manifest.folding),
+        deferred=deferred,
+        kept=kept if manifest.owed else None,
+        apart=oldest_step(manifest.owed),
     )
 
 
 def expired_runs(network: Network, manifest: Manifest, reached: Reached) -> list[str]:
-    """Runs whose rows have all expired."""
-    tables = {table.name for table in network.tables} | {a.name for a in network.aggregates}
-    return [r.name for r in manifest.runs.values() if r.table not in tables or r.expired(reached)]
+    """Runs whose rows have all expired, and that no owed probe needs."""
+    aggregates = {a.name for a in network.aggregates}
+    tables = {table.name for table in network.tables} | aggregates
+    kept = before(reached, manifest.owed)
+    return [
+        r.name
+        for r in manifest.runs.values()
+        if r.table not in tables or r.expired(reached if r.table in aggregates else kept)
+    ]
 
 
 def newest_time(manifest: Manifest, stream: str) -> int:

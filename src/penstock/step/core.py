@@ -79,6 +79,7 @@ class Core:
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
+        self.stepper.clean_up()  # what is owed is owed to the queries as they are
         self.stepper.catch_up()  # new readers see only the results of later steps
         with catalog.whole_or_not_at_all():
             change()
@@ -105,6 +106,8 @@ class Core:
 
     def end(self, *, final: bool) -> None:
         """Emit what is complete; with `final` the streams have ended, and everything is."""
+        if final:
+            self.stepper.clean_up()
         self.stepper.quiesce()
         self.stepper.tick()
         if final:
@@ -113,15 +116,17 @@ class Core:
     def _caught_up(self, manifest: Manifest) -> Manifest:
         """After a crash results may wait for their readers, which get them before anything else is registered.
 
-        Readers that begin with this start see only the results of later steps.
+        Readers that begin with this start see only the results of later steps. So too if probes are owed: they are owed
+        to the queries as they were.
         """
         catalog, wanted = self.catalog, self.catalog.registry
-        if not manifest.derived or wanted == catalog.saved:
+        if not (manifest.derived or manifest.owed) or wanted == catalog.saved:
             return manifest
         catalog.registry = catalog.saved
         try:
             network = catalog.network()
             self.stepper.begin(manifest, network, catalog.saved, self.lay_out(network))
+            self.stepper.clean_up()
             self.stepper.catch_up()
             return self.stepper.manifest
         finally:

@@ -46,10 +46,11 @@ class Deltas:
     _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS + 1)))
 
     def take(self, parcel: Rows) -> None:
-        if self._bytes + parcel.nbytes > GATHERED_BYTES:
+        size = parcel.nbytes
+        if self._bytes + size > GATHERED_BYTES:
             self._build()
         self._small.append(parcel)
-        self._bytes += parcel.nbytes
+        self._bytes += size
         if self._bytes > GATHERED_BYTES:
             self._build()
 

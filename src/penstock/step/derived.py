@@ -21,6 +21,7 @@ from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.part import Part
 from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.state.owed import before, of_joins
 from penstock.state.suspension import Suspension
 from penstock.step.taken import Taken
 
@@ -52,11 +53,18 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
     found = {}
     for derived in network.derived_streams:
         old = progress.get(derived.name, Progress(NEVER, NEVER, KIND))
-        value = max(old.value, derived.progress(as_answered(reached, derived.query)))
+        known = before(reached, of_joins(manifest.owed, _joins_of(network, derived))) if manifest.owed else reached
+        value = max(old.value, derived.progress(as_answered(known, derived.query)))
         if value > NEVER or old.newest > NEVER:
-            new = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, reached))
+            new = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, known))
             found[derived.name] = old if new == old else replace(new, grown=None)
     return found
+
+
+def _joins_of(network: Network, derived: DerivedStream) -> set[str]:
+    """The joins that find the results of the query that is read, or of its parts."""
+    read = next(query for query in network.queries if query.id == derived.query)
+    return {network.bits[part.id][0] for part in network.parts_of(read)}
 
 
 def _boxes(network: Network, derived: DerivedStream, reached: Reached) -> Patterns:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from penstock.kernels.delta import select
 from penstock.kernels.groups import alive_by_key
 from penstock.kernels.merge import fresh_runs, lay_out, merge_runs
+from penstock.kernels.owed import STEP, tell_steps, with_steps
 from penstock.kernels.ranks import rank
 from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER, NEVER
@@ -71,10 +72,10 @@ class Held:
             all_rows = index in self.task.routes.whole or index in every
             for entry in entries:
                 if all_rows:
-                    whole.setdefault(index, []).append(self.open(entry))
+                    whole.setdefault(index, []).append(self._told(self.open(entry), entry))
                 rows = self.own(table, entry)
                 if rows is not None and len(rows):
-                    own.setdefault(index, []).append(rows)
+                    own.setdefault(index, []).append(self._told(rows, entry))
                     if table.key and self.task.step % SAMPLE_EVERY == 0:
                         self.tally.add_sorted("stored", rows.key, entry.bytes / entry.rows)
                 lent.setdefault(index, []).extend(self.lent(table, entry))
@@ -89,6 +90,10 @@ class Held:
             if entry.max_key >= low and (high is None or entry.min_key < high)
         )
         return [rows for rows in found if len(rows)]
+
+    def _told(self, rows: Rows, entry: RunEntry) -> Rows:
+        """The rows of a run, with their steps if owed probes are run."""
+        return with_steps([rows], [entry])[0] if self.task.owed else rows
 
     def own(self, table: StateTable, entry: RunEntry) -> Rows | None:
         """The task's share of a run: by key, or by time without one."""
@@ -114,7 +119,8 @@ class Held:
         if table.stateless:
             counts.unwanted += len(rows)
             return
-        in_reach = self.in_reach(table, rows)
+        # Of a step that puts off probes, even rows that no later one can join may be partners of these.
+        in_reach = np.ones(len(rows), dtype=np.bool_) if self.task.deferred else self.in_reach(table, rows)
         kept = select(rows, in_reach)
         counts.out_of_reach += len(rows) - len(kept)
         counts.stored += len(kept)
@@ -143,6 +149,7 @@ class Held:
         named: bool = True,
         until: Reached | None = None,
     ) -> RunEntry:
+        """Write rows as a run. If owed probes may need them, it does not expire before these can be paid."""
         data = encode_run(rows, table.name, self.task.buckets.buckets)
         name = file_name("runs", self.task.step, "arrow")
         self.task.store.write(name, data)
@@ -150,6 +157,8 @@ class Held:
         if until is None:
             lives = {entry.id: entry.lives for entry in table.entries}
             until = expiry(rows, lives, FOREVER, table.pieces)
+            if self.task.deferred or STEP in rows.columns:
+                until = {c: max(end, self.task.progress.get(c, NEVER) + 1) for c, end in until.items()}
             fades = fading(rows, lives, FOREVER)
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
@@ -171,9 +180,11 @@ class Held:
         names = set(merge.runs)
         entries = [e for e in self.task.runs[table.index] if e.name in names]
         shares = [self.open(e).between(self.low, self.high) for e in entries]
+        shares = tell_steps(shares, entries, self.task.apart)
         if table.index in self.task.closed:
             shares = [select(s, self.in_reach(table, s)) for s in shares if len(s)]
-        merged = merge_runs(table, [s for s in shares if len(s)], self.task.progress)
+        kept = self.task.progress if self.task.kept is None else self.task.kept
+        merged = merge_runs(table, [s for s in shares if len(s)], kept, self.task.apart)
         if merged is not None:
             for life, rows in lay_out(table, merged, merge.life):
                 self.write_run(table, rows, merge.level, life)

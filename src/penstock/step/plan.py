@@ -7,7 +7,7 @@ Who runs the plan changes nothing in it (decision 0027): mappers and workers tur
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
@@ -15,6 +15,7 @@ from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
 from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
+from penstock.state.owed import Owed
 from penstock.state.registry import Registry
 from penstock.state.sides import expired_sides, next_expiry
 from penstock.step import derived
@@ -22,8 +23,9 @@ from penstock.step.balancing import map_of
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
-from penstock.step.events import Batch, Event, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard
+from penstock.step.owing import Chosen, clean_up_task, put_off
 from penstock.step.taken import Taken
 from penstock.step.task import Task
 from penstock.step.windows_due import all_closed, ended_tables, held_back, is_unshown
@@ -53,6 +55,7 @@ class State:
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
+    put_off: Chosen = field(default_factory=dict)  # the buckets whose probes the next batch puts off
     balanced: bool = True  # whether the map of buckets is the chosen one, and not the even one
 
     @property
@@ -87,13 +90,16 @@ def plan_step(state: State, event: Event, now: float) -> StepPlan | None:
             return _batch(state, event, now)
         case TakeOver():
             return _take_over(state, event, now)
+        case CleanUp():
+            return _clean_up(state, event, now)
         case Tick():
             return _tick(state, event, now)
 
 
 def _batch(state: State, event: Batch, now: float) -> StepPlan:
     """A step over rows uses the progress of the previous one: what its own rows say counts from the next one on."""
-    task = _task(state, state.manifest.progress, state.manifest.reached(), now)
+    deferred = put_off(state.network, state.manifest, state.routes, state.put_off, now)
+    task = _task(state, state.manifest.progress, state.manifest.reached(), now, deferred)
     gone = _expired_runs(state, task.progress) if task.step % state.expire_every == 0 else []
     return StepPlan(
         event,
@@ -115,6 +121,14 @@ def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
     numbers = {t.index for t in state.network.tables if any(e.query in event.queries for e in t.entries)}
     replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
     return StepPlan(event, manifest.progress, task.progress, task, runs_removed=tuple(replaced))
+
+
+def _clean_up(state: State, event: CleanUp, now: float) -> StepPlan:
+    """Owed probes look for the partners that they had at their time; nothing else changes."""
+    manifest = state.manifest
+    task = _task(state, manifest.progress, manifest.reached(), now)
+    task = clean_up_task(task, state.network, manifest, event.owed)
+    return StepPlan(event, manifest.progress, task.progress, task)
 
 
 def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
@@ -152,7 +166,9 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
     return StepPlan(event, moved, ahead, runs_removed=tuple(gone), sides_removed=old)
 
 
-def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now: float) -> Task:
+def _task(
+    state: State, progress: Mapping[str, Progress], reached: Reached, now: float, deferred: tuple[Owed, ...] = ()
+) -> Task:
     return compose_task(
         state.network,
         state.manifest,
@@ -165,6 +181,7 @@ def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now:
         stale=state.registry.stale,
         bound=state.bound,
         clock=now,
+        deferred=deferred,
     )
 
 

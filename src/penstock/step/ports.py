@@ -36,7 +36,7 @@ class Executor(Protocol):
         ...
 
     def take_over(self, task: Task) -> Reports:
-        """Run only the workers, for queries that take over stored rows."""
+        """Run only the workers, over stored rows: queries take these over, or owed probes are run."""
         ...
 
 

@@ -83,7 +83,7 @@ class RowFile:
             self._writer = None
 
     def _flush(self) -> None:
-        table = pa.concat_tables([t.cast(self._waiting[0].schema) for t in self._waiting])
+        table = pa.concat_tables([_as(self._waiting[0].schema, t) for t in self._waiting])
         self._waiting, self._held, self._weight = [], 0, 0
         if self._writer is None:
             self.name = file_name("results", self.step, "parquet")
@@ -97,7 +97,11 @@ class RowFile:
                 use_dictionary=encoded,
                 write_page_checksum=True,
             )
-        self._writer.write_table(table.cast(self._writer.schema))
+        self._writer.write_table(_as(self._writer.schema, table))
+
+
+def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def compression_of(table: pa.Table) -> dict[str, str]:

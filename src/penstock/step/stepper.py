@@ -7,7 +7,7 @@ which is up to the caller; each sees the state exactly as the previous step comm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from penstock.state.balance.policies import OFF
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
+from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.sides import next_expiry
 from penstock.step import derived
@@ -32,10 +33,11 @@ from penstock.step.balancing import Balancer, map_of
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
-from penstock.step.events import Batch, Event, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
 from penstock.step.layout import Layout
 from penstock.step.learn import Optimizer, rearranged
+from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
@@ -71,6 +73,7 @@ class Stepper:
         self.views = partial(views_of, catalog)
         self.heard = Heard(time.time(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
+        self.put_off: Chosen = {}
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -117,7 +120,7 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            balanced=self.optimizer.balancer.policy != OFF,
+            balanced=self.optimizer.balancer.policy != OFF, put_off=self.put_off,
         )  # fmt: skip
 
     @property
@@ -148,6 +151,13 @@ class Stepper:
         """A step of its own: set the bits of new queries on stored rows, and find the results among them."""
         self._step(TakeOver(queries), self.state)
 
+    def clean_up(self, owed: Sequence[Owed] | None = None) -> None:
+        """Run these owed probes, all by default, in steps of their own."""
+        while left := self.manifest.owed if owed is None else owed:
+            now = at_once(left)
+            self._step(CleanUp(now), self.state)
+            owed = None if owed is None else without_paid(owed, now)
+
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
         if record := forget_streams(self.state, time.time()):
@@ -172,6 +182,7 @@ class Stepper:
 
     def finish(self) -> None:
         """The streams have ended: first those that are read, level by level the derived ones, then all is final."""
+        self.clean_up()
         own = {d.name for d in self.network.derived_streams}
         read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
         for _ in range(most_ticks(self.network)):
@@ -221,7 +232,7 @@ class Stepper:
         """The reports of a step's tasks, and the seconds to plan their work."""
         if plan.task is None:
             return (), 0.0
-        if isinstance(plan.event, TakeOver):
+        if isinstance(plan.event, TakeOver | CleanUp):
             reports, planning = self.executor.take_over(plan.task), 0.0
         else:
             reports, planning = self.executor.run(plan.task, batch, plan.fresh)

@@ -17,6 +17,7 @@ from penstock.state.buckets import BucketMap
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed
 from penstock.state.manifest import Patterns
+from penstock.state.owed import Owed
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
@@ -67,6 +68,10 @@ class Task:
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
     # Those whose partials they make of another one's, and whose.
     rolled: Mapping[int, int] = field(default_factory=dict)
+    deferred: tuple[Owed, ...] = ()  # the probes that this step puts off
+    owed: tuple[Owed, ...] = ()  # those that it runs; then no rows are received
+    kept: Reached | None = None  # by which state expires, if owed probes may still need it: not `progress`
+    apart: int | None = None  # merged runs tell the steps of rows from this one on
 
     @property
     def asked(self) -> Asked:

@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import Delta
-from penstock.kernels.join import join_deltas, resume
+from penstock.kernels.join import PutOff, join_deltas, join_owed, resume
 from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
+from penstock.kernels.owed import inside_any, that_owe
 from penstock.kernels.parcel import pack, probers, unpack
 from penstock.kernels.ranks import closed
 from penstock.kernels.walk import Slices, Work
@@ -35,6 +36,7 @@ from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
 from penstock.step.handover import candidates, report_row
 from penstock.step.held import Held
+from penstock.step.owing import starts_of
 from penstock.step.partials import aggregate_rows, settle_runs
 from penstock.step.receive import Receiver
 from penstock.step.report import Report, Watch
@@ -68,19 +70,22 @@ class _Worker:
         fresh = self.receiver.deltas(batches, watch)
         if self.task.taking_over:
             yield from self._take_over(watch)
+        elif self.task.owed:
+            yield from self._clean_up(watch)
         else:
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
             stored, seen = _rows_of(fresh.stored), _rows_of(fresh.seen)
-            slices = replace(
-                self.held.open_runs(every=self.task.routes.replicated if waits else ()),
-                fresh=_each(stored),
-                every=_each(seen),
-                lent_fresh=self._lent(_each(seen)),
-                probing={index: [delta.rows for delta in deltas] for index, deltas in fresh.probing.items()},
-            )
-            watch.lap("open")
-            yield from self._join(slices, self.task.suspended, watch)
+            if waits or fresh.probing or seen:  # else nothing looks up anything
+                slices = replace(
+                    self.held.open_runs(every=self.task.routes.replicated if waits else ()),
+                    fresh=_each(stored),
+                    every=_each(seen),
+                    lent_fresh=self._lent(_each(seen)),
+                    probing={index: [delta.rows for delta in deltas] for index, deltas in fresh.probing.items()},
+                )
+                watch.lap("open")
+                yield from self._join(slices, self.task.suspended, watch)
             for index, rows in stored.items():
                 if not self.network.tables[index].grouped:
                     self.held.store(self.network.tables[index], rows)
@@ -162,8 +167,27 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended)
+            put_off = self._put_off(join)
+            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended, put_off)
             yield from self._handle(join, found, watch)
+
+    def _put_off(self, join: Join) -> PutOff:
+        """By start, whether new rows of each bucket do not probe in this step."""
+        buckets = self.task.buckets.buckets
+        owed = starts_of(self.task.deferred, join.name)
+        return {start: inside_any(own, buckets) for start, own in owed.items()}
+
+    def _clean_up(self, watch: Watch) -> Iterator[pa.RecordBatch]:
+        """Run the probes that earlier steps have put off, as of these steps."""
+        slices = replace(self.held.open_runs(), lent={})  # rows that owe are where they are stored
+        watch.lap("open")
+        own, buckets = slices.own, self.task.buckets.buckets
+        for join in self.network.joins:
+            owed = starts_of(self.task.owed, join.name)
+            for route in self.task.routes.joins[join.index]:
+                late = [that_owe(rows, owed[route.start], buckets) for rows in own.get(route.table, ())]
+                found = join_owed(self.network, join, route, late, slices, self.work, self.task.suspended)
+                yield from self._handle(join, found, watch)
 
     def _seen(self, join: Join, slices: Slices) -> Slices:
         """The rows for a join: all, or what progress has closed; none if others take over stored rows."""
@@ -238,6 +262,9 @@ class _Worker:
         for index, counts in self.work.counts.items():
             work = TableCounters(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
             self.report.table(self.network.tables[index].name).add(work)
+        for kind in ("deferred", "cleaned"):
+            for index, count in getattr(self.work, kind).items():
+                self.report.table(self.network.tables[index].name).add(TableCounters(**{kind: count}))
         for (index, (begin, end)), count in self.work.probes.items():
             self.report.table(self.network.tables[index].name).add(TableCounters(probes={begin: {end: count}}))
         for (index, (begin, end)), count in self.work.results.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ def exact(body: dict[str, Any], kind: type[Record], encode: Callable[[Record], d
     Dataclasses in it may lack fields that have defaults.
     """
     found = msgspec.convert(body, kind, str_keys=True)
-    known = json.loads(json.dumps(encode(found)))
+    known = msgspec.json.decode(msgspec.json.encode(encode(found)))
     if known != body:
         differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
         raise ValueError(f"in {', '.join(differ)}")

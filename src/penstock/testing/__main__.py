@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import time
@@ -24,6 +25,8 @@ MOST_SECONDS = 30  # for one scenario, which takes less than one
 def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
     """The coverage of the scenarios of these seeds, and the failures by seed."""
     cells, wrong = Cells(), dict[int, str]()
+    gc.collect()
+    gc.freeze()  # what is imported stays, and need not be searched for garbage over and over
     for seed in seeds:
         story = Story(scenario(seed))
         try:

@@ -53,6 +53,7 @@ class Engine:
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
         self.ended: Run | None = None  # the last one
+        self._left: Manifest | None = None  # what it has left in the store
 
     # -- declaring: before the start, or while it runs at the next step boundary ----------------------------------
 
@@ -102,6 +103,7 @@ class Engine:
         self.run = Run(
             self.catalog, self.store, self.source, self.executor, tasks=self.tasks, expire_every=self.expire_every
         )
+        self._left = None
         self.run.take_planned()
 
     def take(self, **rows: Sequence[Row]) -> None:
@@ -121,6 +123,7 @@ class Engine:
         """End after the last step; with `final` the streams have ended, and everything closes."""
         self._started.stop(final=final)
         self.ended, self.run = self.run, None
+        self._left = ManifestLog(self.store).load()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -131,7 +134,9 @@ class Engine:
     @property
     def manifest(self) -> Manifest:
         """The last committed state."""
-        return ManifestLog(self.store).load() if self.run is None else self.run.stepper.manifest
+        if self.run is not None:
+            return self.run.stepper.manifest
+        return ManifestLog(self.store).load() if self._left is None else self._left
 
     @property
     def _started(self) -> Run:

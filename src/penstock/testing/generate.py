@@ -31,11 +31,13 @@ from penstock.testing.scenario import (
     Add,
     Advance,
     Batch,
+    CleanUp,
     Delay,
     Drop,
     Event,
     Fault,
     Options,
+    Pressure,
     Restart,
     Scenario,
     SinkFails,
@@ -78,7 +80,24 @@ def scenario(seed: int) -> Scenario:
         if chance.random() < 0.16:
             events.append(_fault(chance))
         events.append(rows.batch(total // batches))
-    return Scenario(seed, streams, _options(chance), tuple(events))
+    return Scenario(seed, streams, _options(chance), tuple(_pressed(random.Random(f"pressure {seed}"), events)))
+
+
+def _pressed(chance: random.Random, events: Sequence[Event]) -> list[Event]:
+    """The events, with pressure that comes and goes, and owed probes that are cleaned up, in half of the scenarios."""
+    if chance.random() < 0.5:
+        return list(events)
+    found: list[Event] = []
+    for event in events:
+        if isinstance(event, Batch):
+            if chance.random() < 0.6:
+                found.append(Pressure(chance.choice((0.0, 0.3, 0.5, 1.0))))
+            found.append(event)
+            if chance.random() < 0.3:
+                found.append(CleanUp(chance.choice((0.3, 0.7, 1.0))))
+        else:
+            found.append(event)
+    return found
 
 
 def _options(chance: random.Random) -> Options:

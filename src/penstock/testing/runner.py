@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import pyarrow as pa
+from msgspec import structs
 
 from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from
@@ -22,6 +23,9 @@ from penstock.model.time import NEVER
 from penstock.planner.reached import Closing
 from penstock.state.balance.decision import Parameters as Balancing
 from penstock.state.orphans import FOLDERS, collect_orphans
+from penstock.state.owed import Owed, numbers_in, ranges_of
+from penstock.step.owing import Chosen
+from penstock.step.stepper import Stepper
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
 from penstock.storage.memory import MemoryStore
@@ -33,11 +37,13 @@ from penstock.testing.scenario import (
     Add,
     Advance,
     Batch,
+    CleanUp,
     Delay,
     Drop,
     Event,
     Fault,
     Options,
+    Pressure,
     Restart,
     Scenario,
     SinkFails,
@@ -82,6 +88,7 @@ class Story:
     known: dict[str, Add] = field(default_factory=dict)  # the live queries
     fault: Fault | None = None
     tasks: int = 1
+    pressure: float = 0.0  # the share of probes that batches put off
     progress: dict[str, int] = field(default_factory=dict)
     cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
 
@@ -116,6 +123,9 @@ class Story:
             case SinkFails(query, times):
                 if query in self.sinks:
                     self.sinks[query][-1].failing = times
+                return
+            case Pressure(share):
+                self.pressure = share
                 return
         if not self._tried(lambda: self._do(event)):
             self._tried(lambda: self._do(event))
@@ -174,7 +184,11 @@ class Story:
         match event:
             case Batch():
                 if engine.run is not None:
+                    engine.run.stepper.put_off = some_buckets(self.chance, self.pressure, engine.run.stepper)
                     engine.run.take_planned()
+            case CleanUp(share):
+                if engine.run is not None:
+                    engine.run.stepper.clean_up(some_owed(self.chance, share, engine.manifest.owed))
             case Tick():
                 engine.tick()
             case Advance(stream, to):
@@ -271,6 +285,7 @@ class Story:
         self._check_files()
         if self.engine.manifest.runs:
             raise Wrong(f"state is left behind the end: {[r.table for r in self.engine.manifest.runs.values()]}")
+        self._check_owed()
         self._check_sinks()
 
     # -- invariants ---------------------------------------------------------------------------------------------------
@@ -347,6 +362,15 @@ class Story:
         if left:
             raise Wrong(f"{left[0]} has no name and stays")
 
+    def _check_owed(self) -> None:
+        """Nothing is owed any more, and every probe that was put off has been run once."""
+        manifest = self.engine.manifest
+        if manifest.owed:
+            raise Wrong(f"probes are owed behind the end: {manifest.owed}")
+        for name, counts in manifest.counters.tables.items():
+            if counts.deferred != counts.cleaned:
+                raise Wrong(f"table {name}: {counts.deferred} probes were put off, and {counts.cleaned} cleaned up")
+
     def _check_sinks(self) -> None:
         """Each result was delivered, and repeated deliveries were equal."""
         assert self.engine.ended is not None
@@ -378,6 +402,25 @@ def constants(options: Options) -> Iterator[None]:
         }.items():
             stack.enter_context(patch(name, value))
         yield
+
+
+def some_buckets(chance: random.Random, share: float, stepper: Stepper) -> Chosen:
+    """For each state table about this share of its buckets, or none."""
+    count = stepper.registry.buckets
+    tables = [t.name for t in stepper.network.tables] if share else []
+    return {name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables}
+
+
+def some_owed(chance: random.Random, share: float, owed: Sequence[Owed]) -> tuple[Owed, ...]:
+    """Parts of what is owed: some steps of some entries, and some of their buckets."""
+    found = []
+    for own in owed:
+        buckets = ranges_of([b for b in sorted(numbers_in(own.buckets)) if chance.random() < share])
+        first = chance.randint(own.first, own.last) if chance.random() < 0.5 else own.first
+        if buckets and chance.random() < 0.8:
+            found.append(structs.replace(own, first=first, last=chance.randint(first, own.last), buckets=buckets))
+    chance.shuffle(found)
+    return tuple(found)
 
 
 def _few(rows: Bag) -> str:

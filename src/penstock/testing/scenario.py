@@ -74,6 +74,20 @@ class SinkFails:
 
 
 @dataclass(frozen=True)
+class Pressure:
+    """From now on each batch puts off about this share of its probes, by bucket."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """About this share of the owed probes is run, any of them."""
+
+    share: float
+
+
+@dataclass(frozen=True)
 class Fault:
     """A fault during the next event: the process dies at a named point or store operation, or an operation fails.
 
@@ -85,7 +99,7 @@ class Fault:
     at: int = 0
 
 
-Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Fault
+Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Pressure | CleanUp | Fault
 
 
 @dataclass(frozen=True)
