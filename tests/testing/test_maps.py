@@ -84,7 +84,7 @@ def test_each_result_is_found_once_with_any_map(way, mappers):
 
 @pytest.mark.parametrize("policy", ["weighted", "pairwise"])
 def test_each_result_is_found_once_while_a_policy_moves_and_splits_buckets(policy):
-    known = Parameters(theta_r=1.0, tau_m=1e-9, least=1e-12, slack=1e-3)
+    known = Parameters(theta_r=1.0, tau_m=1e-9, least=1e-12)
     alone, _ = answers(3, Manner(mappers=0), 1, Choices(balance="off"))
     cheap = partial(costs_of, prices=Prices(row=1e-9))  # then probes are what is worth sharing
     with patch("penstock.step.balancing.costs_of", cheap):

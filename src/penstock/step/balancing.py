@@ -37,6 +37,7 @@ class Balancer:
     steps: int = 0
     seconds: tuple[float, ...] = ()  # of each task in the last step
     last: Decision | None = None
+    tried: float = -inf  # the clock of the last refusal
 
     def learn(self, manifest: Manifest, entry: Entry, of: BucketMap, reports: Reports) -> Entry:
         """The record of a batch with the map from now on, and the decision if it has changed."""
@@ -50,10 +51,14 @@ class Balancer:
         if self.policy == OFF or self.steps < FEW:
             return entry
         at = manifest.balance.at if manifest.balance is not None else -inf
-        found, decision = POLICIES[self.policy](of, self.costs, entry.clock - at, self.known)
-        before, self.last = self.last, decision
-        if decision.action == "kept" or (before is not None and before.action == decision.action == "refused"):
+        found, decision = POLICIES[self.policy](of, self.costs, entry.clock - max(at, self.tried), self.known)
+        self.last = decision
+        if decision.action == "kept":
             return entry
+        if decision.action == "refused":
+            self.tried, told_before = entry.clock, self.tried > at  # to look for a better map takes time too
+            if told_before:
+                return entry
         told = Balanced(
             self.policy, "changed" if decision.action == "moved" else "refused", of.starts, found.starts,
             *decision.skew, decision.moved, decision.split, decision.spilled, decision.reason,

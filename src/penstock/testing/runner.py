@@ -251,7 +251,7 @@ class Story:
 
     def _declare(self, streams: object) -> None:
         options = self.scenario.options
-        eager = Balancing(theta_r=1.0, tau_m=1e-9, least=1e-12, slack=1e-3)  # a new map with almost every step
+        eager = Balancing(theta_r=1.0, tau_m=1e-9, least=1e-12)  # a new map with almost every step
         choices = Choices(
             options.strategy, options.chain, options.orders, None, options.plan, options.balance, eager
         )  # fmt: skip

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock.state.balance.costs import PRICES, costs_of, excess, loads_of, smoothed
+from penstock.state.balance.costs import COPY, PRICES, costs_of, excess, loads_of, smoothed
 from penstock.state.bucket_counters import BucketCounters
 from penstock.state.buckets import BucketMap, Split
 from tests.effort import examples
@@ -23,14 +23,15 @@ def test_a_bucket_costs_its_counters_times_their_prices():
 def test_the_loads_of_all_tasks_are_the_costs_of_all_buckets(of, known):
     loads = loads_of(of, known)
     assert len(loads) == of.tasks
-    assert loads.sum() == pytest.approx(known.whole.sum())
+    copies = sum(len(set(s.turns) - {of.owner_of[s.bucket]}) * COPY * known.own[s.bucket] for s in of.splits)
+    assert loads.sum() == pytest.approx(known.whole.sum() + copies)
     assert (loads >= 0).all()
 
 
 def test_tasks_share_the_probes_of_a_split_bucket_by_turns_and_its_owner_has_the_rows():
     known = scenes.costs_of([1, 1, 1, 1], [0, 8, 0, 0])
     of = BucketMap((0, 2), 4, (Split(1, (0, 1, 1, 1)),))
-    assert loads_of(of, known).tolist() == [2 + 2, 2 + 6]
+    assert loads_of(of, known).tolist() == [2 + 2, 2 + 6 + COPY]
     assert loads_of(of.unsplit, known).tolist() == [10, 2]
     assert excess(loads_of(of.unsplit, known)) == pytest.approx(10 / 6 - 1)
 

@@ -13,7 +13,7 @@ def test_a_share_is_more_than_0_and_at_most_1(name, value):
     assert getattr(Parameters(**{name: 1.0}), name) == 1.0
 
 
-@pytest.mark.parametrize("name", ["tau_m", "least", "slack", "lambda_r", "forced", "memory"])
+@pytest.mark.parametrize("name", ["tau_m", "least", "lambda_r", "forced", "memory"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_an_amount_is_more_than_0(name, value):
     with pytest.raises(ValueError, match=name):

@@ -20,14 +20,15 @@ Floats = npt.NDArray[np.float64]
 class Prices:
     """Seconds for a unit of work, on one core (decision 0044): a new row is received, sorted and stored."""
 
-    row: float = 0.5e-6
-    probed: float = 40e-9
+    row: float = 0.12e-6
+    probed: float = 50e-9
     candidate: float = 5e-9
-    compared: float = 25e-9
-    result: float = 60e-9
+    compared: float = 15e-9
+    result: float = 50e-9
 
 
 PRICES = Prices()
+COPY = 0.6  # of the price of a row that another task stores: it is received and sorted
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,15 @@ def smoothed(before: Costs | None, now: Costs, weight: float) -> Costs:
 
 
 def loads_of(of: BucketMap, costs: Costs) -> Floats:
-    """The seconds of each task with a map, without what tasks read twice for split buckets."""
+    """The seconds of each task with a map; each task with turns reads and sorts the rows of the bucket again."""
     shared = costs.shared.copy()
     taken = np.zeros(of.tasks)
     for split in of.splits:
         np.add.at(taken, list(split.turns), shared[split.bucket] / len(split.turns))
         shared[split.bucket] = 0.0
+        taken[[task for task in set(split.turns) if task != of.owner_of[split.bucket]]] += (
+            COPY * costs.own[split.bucket]
+        )
     return np.bincount(of.owner_of, costs.own + shared, minlength=of.tasks) + taken
 
 

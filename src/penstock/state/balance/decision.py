@@ -16,17 +16,15 @@ class Parameters:
     """When buckets are moved (Liu 2005, 6.2 and 6.3).
 
     Loads are even enough if the least is `theta_r` of the largest; two changes are at least `tau_m` seconds apart;
-    buckets of steps that cost less than `least` seconds stay. A hot bucket is `split` if its task has more than
-    (1 + `slack`) of the mean. With disk: a task with more than `theta_s` of its `memory` (bytes) moves the share
-    `spill` of it to disk, and one with `lambda_r` times fewer results per bucket than another is forced to, as long as
-    all such spills are below `forced` bytes.
+    buckets of steps that cost less than `least` seconds stay. Hot buckets may be `split`. With disk: a task with more
+    than `theta_s` of its `memory` (bytes) moves the share `spill` of it to disk, and one with `lambda_r` times fewer
+    results per bucket than another is forced to, as long as all such spills are below `forced` bytes.
     """
 
     theta_r: float = 0.8
     tau_m: float = 45.0
     least: float = 0.02
     split: bool = True
-    slack: float = 0.1
     theta_s: float = 0.9
     memory: float = inf
     spill: float = 0.3
@@ -37,7 +35,7 @@ class Parameters:
         for name in ("theta_r", "theta_s", "spill"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be more than 0 and at most 1, not {getattr(self, name)}")
-        for name in ("tau_m", "least", "slack", "lambda_r", "forced"):
+        for name in ("tau_m", "least", "lambda_r", "forced"):
             if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name} must be more than 0, and finite, not {getattr(self, name)}")
         if not self.memory > 0:
