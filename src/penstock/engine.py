@@ -63,13 +63,13 @@ from penstock.sql import (
     parse_script,
 )
 from penstock.state.balance.decision import Parameters as Balancing
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
-from penstock.storage.local import LocalStore
-from penstock.storage.place import state_path
+from penstock.storage.open_store import open_store
 from penstock.storage.store import refuse_beside_owner
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
@@ -97,8 +97,12 @@ class Engine:
         balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
-        """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
+        """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
+        'az://..'); `storage` is what the environment does not say of that, such as {'endpoint': 'http://..'}.
+
+        `tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` is how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where
         state is cut: 'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` is how the probe orders of
@@ -113,7 +117,7 @@ class Engine:
         changes). `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
         """
         self.spark = spark
-        self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
+        self.store = open_store(state_dir, durable=durable, storage=storage)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
@@ -161,6 +165,7 @@ class Engine:
         balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
@@ -172,6 +177,7 @@ class Engine:
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, balance=balance,
             balance_options=balance_options, result_rows=result_rows, result_bytes=result_bytes,
+            storage=storage,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -360,7 +366,7 @@ class Engine:
         self._refuse_beside_others()
         with self.store.owner_lock():
             log = ManifestLog(self.store)
-            manifest = log.load()
+            manifest = fenced(log)
             if entry := resumed(self.catalog.registry, manifest, record):
                 log.append(entry)
 
@@ -511,7 +517,7 @@ class Engine:
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
         return explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way,
+            manifest.folding, manifest.panes, way, () if running is None else running.stepper.explained,
         )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:

@@ -21,7 +21,8 @@ from penstock.planner.stream_skew import leaders
 from penstock.requests import take_requests
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
-from penstock.spark.offset_log import CHECKPOINT, OffsetLog
+from penstock.spark.mirrored_log import opened_log
+from penstock.spark.offset_log import CHECKPOINT
 from penstock.spark.pruned import lay_out_needed, missing
 from penstock.spark.query import (
     OnBatch,
@@ -83,14 +84,14 @@ class Run:
         self.executor = SparkExecutor(engine.spark)
         with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(engine.store.owner_lock())
+            self._log = stack.enter_context(opened_log(engine.store))
             self._begin()
             self._stack = stack.pop_all()
 
     def _begin(self) -> None:
         engine, catalog = self.engine, self.engine.catalog
-        self._log = OffsetLog(engine.store)
         manifest = committed(engine.store, catalog, self._log)
-        check_log(engine.store)
+        check_log(self._log.store)
         owner = read_id(engine.store)
         self.name = f"penstock-{Path(engine.store.root).name}-{owner[:8]}"  # of Spark's query: the same at every start
         rows = SinkRows(catalog, lambda: self.stepper.manifest, self.executor.own_session)
@@ -119,8 +120,8 @@ class Run:
         named = named_frames(frames, layout, catalog.registry.streams)
         with source_evolution(engine.spark):
             every = None if self.available_now else self.schedule.trigger
-            writer = query_writer(named, catalog.streams, layout, engine.store, self._on_batch, every, self.name)
-            engine.store.make(CHECKPOINT)  # Spark would create it readable for everybody
+            writer = query_writer(named, catalog.streams, layout, self._log.location, self._on_batch, every, self.name)
+            self._log.store.make(CHECKPOINT)  # Spark would create it readable for everybody
             self.schedule.begin(0.0 if every is None else trigger_seconds(engine.spark, every))
             with starting(engine.store.root):
                 throttle.query = writer.start()

@@ -26,7 +26,6 @@ from penstock.spark.spark_log import REMEDY, of_log
 from penstock.spark.throttle import Throttle, source_count
 from penstock.state.registry import StreamRecord
 from penstock.step.layout import Layout
-from penstock.storage.store import Store
 
 ABANDONED_SECONDS = 5  # a query with a longer trigger may sleep, and notices its end only afterwards
 
@@ -72,7 +71,7 @@ def query_writer(
     frames: Mapping[str, DataFrame],
     streams: Mapping[str, Stream],
     layout: Layout,
-    store: Store,
+    location: str,
     on_batch: OnBatch,
     trigger: str | None,
     name: str,
@@ -81,7 +80,7 @@ def query_writer(
     writer = (
         unify(frames, streams, layout)
         .writeStream.foreachBatch(on_batch)
-        .option("checkpointLocation", store.path(CHECKPOINT))
+        .option("checkpointLocation", location)
         .queryName(name)
     )
     return writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)

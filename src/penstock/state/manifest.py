@@ -36,6 +36,7 @@ from penstock.storage.store import Store
 SNAPSHOT_EVERY = 64
 BEFORE, NOW = "before", "now"
 DECISIONS = 256  # that are kept
+FENCES = 1000  # that are kept
 DIGITS = 12  # of the number of a step in the name of its entry
 
 Key = TypeVar("Key")
@@ -107,8 +108,9 @@ class Facts:
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
-    `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `balance` is the
-    map of buckets to tasks, if one was chosen.
+    `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `epoch` is that of
+    the owner, and `fences` are the empty steps with which owners began (decision 0040).
+    `balance` is the map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -132,6 +134,8 @@ class Facts:
     folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
     balance: Balance | None = None
     owed: tuple[Owed, ...] = ()
+    epoch: int = 0
+    fences: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +204,7 @@ class Manifest(Facts):
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
             folding=dict(entry.folding) or self.folding, balance=entry.balance or self.balance,
             owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
+            epoch=entry.epoch, fences=(*self.fences, *entry.fences)[-FENCES:],
         )  # fmt: skip
 
     def whole(self) -> Entry:
@@ -208,6 +213,14 @@ class Manifest(Facts):
         facts["progress"] = {name: structs.replace(own, grown=None) for name, own in self.progress.items()}
         files = (tuple(self.runs.values()), tuple(self.results.values()), tuple(self.sides))
         return Entry(**facts, runs_added=files[0], results=files[1], sides=files[2])
+
+    @property
+    def worked(self) -> int:
+        """The last step that was no fence."""
+        step, fences = self.step, set(self.fences)
+        while step in fences:
+            step -= 1
+        return step
 
     def progress_values(self) -> dict[str, int]:
         return {name: p.value for name, p in self.progress.items()}
@@ -237,11 +250,10 @@ class ManifestLog:
     def load(self) -> Manifest:
         """The manifest of the last committed step; an empty one if there is none."""
         steps = self.steps.numbers()
-        snapshot, manifest = self.snapshots.newest(), Manifest()
+        snapshot, manifest = self.snapshots.newest_sized(), Manifest()
         self._snapshot_bytes = self._bytes_since = 0
         if snapshot is not None:
-            manifest = manifest.apply(snapshot)
-            self._snapshot_bytes = self.store.size(self.snapshots.name(snapshot.step))
+            manifest, self._snapshot_bytes = manifest.apply(snapshot[0]), snapshot[1]
         for step in steps:
             if step <= manifest.step:
                 continue
@@ -253,21 +265,36 @@ class ManifestLog:
                 )
                 raise StateError(msg)
             try:
-                manifest = manifest.apply(self.steps.read(step))
+                entry, size = self.steps.sized(step)
             except FileNotFoundError:
                 raise StateError(f"{self.steps.label(step)} is missing; {RESTORE}") from None
-            self._bytes_since += self.store.size(self.steps.name(step))
+            if entry.epoch < manifest.epoch:
+                msg = (
+                    f"{self.steps.label(step)} is of epoch {entry.epoch} behind epoch {manifest.epoch}, so an engine "
+                    f"put it that had lost its lease, or somebody has copied it; {RESTORE}"
+                )
+                raise StateError(msg)
+            manifest = manifest.apply(entry)
+            self._bytes_since += size
         return manifest
 
-    def append(self, entry: Entry) -> None:
-        """Commit a step. Raises if another engine has committed it."""
-        if not self.steps.put(entry):
+    def append(self, entry: Entry) -> Entry:
+        """Commit a step; returns its record, with the owner's epoch. Raises if another engine has committed it."""
+        own = self.put(entry)
+        if own is None:
             msg = (
                 f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one "
                 "may run at a time"
             )
             raise StateError(msg)
-        self._bytes_since += self.store.size(self.steps.name(entry.step))
+        return own
+
+    def put(self, entry: Entry) -> Entry | None:
+        """The same; None if another engine has committed the step."""
+        own = replace(entry, epoch=self.store.epoch) if entry.epoch != self.store.epoch else entry
+        size = self.steps.put(own)
+        self._bytes_since += size
+        return own if size else None
 
     def snapshot_if_due(self, manifest: Manifest) -> None:
         """A snapshot every so many steps, but only after the log has grown by its size: steps cost what they change."""
@@ -277,19 +304,25 @@ class ManifestLog:
 
     def snapshot(self, manifest: Manifest) -> None:
         """Write the whole manifest and drop the entries that two snapshots cover."""
-        if not self.snapshots.put(manifest.whole()):
+        size = self.snapshots.put(manifest.whole())
+        if not size:
             return
-        self._snapshot_bytes, self._bytes_since = self.store.size(self.snapshots.name(manifest.step)), 0
+        self._snapshot_bytes, self._bytes_since = size, 0
         snapshots = self.snapshots.numbers()
         for step in snapshots[:-2]:
             self.snapshots.delete(step)
+        fences = set(manifest.fences)  # which stay: whoever comes late finds the number taken
         for step in self.steps.numbers() if len(snapshots) > 1 else ():
-            if step <= snapshots[-2]:
+            if step <= snapshots[-2] and step not in fences:
                 self.steps.delete(step)
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-    return plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
+    body = plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
+    for name in ("epoch", "fences"):  # only where owners have leases
+        if not body[name]:
+            del body[name]
+    return body
 
 
 def _decoded(body: dict[str, Any]) -> Entry:

@@ -30,13 +30,13 @@ class Committed:
         store, step = self.store, record.step
         # The source's files for the batch, since it does not sync them: the record must not outlive them.
         if record.batch is not None:
-            store.sync(self.source.durable_names(record.batch))
+            self.source.make_durable(record.batch)
         # Their writers sync the files; here the folders that name them.
         written = (("runs", record.runs_added), ("results", record.results), ("sides", record.sides))
         store.sync([f"{folder}/." for folder, files in written if files])
         kill_point("before_manifest", step)
         # Put if absent: of two engines on the directory only one commits this step.
-        self.log.append(record)
+        record = self.log.append(record)
         self.manifest = self.manifest.apply(record)
         kill_point("after_manifest", step)
         # How far sinks have come is in the record of the next step: a delivery may be repeated, with the same rows.

@@ -6,6 +6,7 @@ It has no threads: its callers call it one at a time (decision 0038).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from penstock.results.released import released
 from penstock.results.sink import Into, OpenSink
 from penstock.results.sink_queries import sink_queries
 from penstock.state.cursors import SinkCursor
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog, Progress
 from penstock.state.orphans import collect_orphans
 from penstock.state.progress import declare, follow_delay
@@ -53,12 +55,13 @@ class Core:
         follows_clock: bool = True,
         warnings: list[str] | None = None,
         cause: Callable[[BaseException], str] = cause_of,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.catalog, self.store, self.open_sink, self.lay_out = catalog, store, open_sink, lay_out
         self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         self.stepper = Stepper(
             executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
-            follows_clock=follows_clock, warnings=warnings,
+            follows_clock=follows_clock, warnings=warnings, clock=clock,
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:
@@ -139,7 +142,7 @@ class Core:
     def _take_over(self) -> None:
         """Let queries that begin from state see the stored rows, even if the engine died before it."""
         manifest = self.stepper.manifest
-        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since == manifest.step + 1]
+        begun = [q for q in self.catalog.registry.live() if q.start == "state" and q.since > manifest.worked]
         if begun and manifest.runs:
             self.stepper.take_over(frozenset(q.share or q.id for q in begun))
 
@@ -154,14 +157,16 @@ class Core:
 def committed(store: Store, catalog: Catalog, source: Source) -> Manifest:
     """The state that an engine begins with; raises if something of it, or of what it is understood by, is not there."""
     catalog.check_newest()
-    manifest = ManifestLog(store).load()
-    if manifest.final:
-        refuse_ended(store)
-    source.check_start(manifest.last_batch)
-    if manifest.step >= 0:
-        RegistryLog(store).load(manifest.version)  # the state has no meaning without it
-    check_runs(store, manifest)
-    return manifest
+
+    def check(manifest: Manifest) -> None:
+        if manifest.final:
+            refuse_ended(store)
+        source.check_start(manifest)
+        if manifest.version:
+            RegistryLog(store).load(manifest.version)  # the state has no meaning without it
+        check_runs(store, manifest)
+
+    return fenced(ManifestLog(store), check)
 
 
 def refuse_ended(store: Store) -> NoReturn:

@@ -43,8 +43,11 @@ class Executor(Protocol):
 class Source(Protocol):
     """Hands over batches, which have numbers and are repeatable: what is reported of one is always the same."""
 
-    def check_start(self, last_batch: int) -> None:
-        """Reject a start on a state with this last batch, if the source could lose or repeat rows behind it."""
+    def check_start(self, manifest: Manifest) -> None:
+        """Reject a start on a state with this last batch, if the source could lose or repeat rows behind it.
+
+        It is asked again if the state changes before this owner has made its first step.
+        """
         ...
 
     def identity(self, batch: int) -> str:
@@ -55,8 +58,8 @@ class Source(Protocol):
         """Refuse a committed batch if it comes again with other rows."""
         ...
 
-    def durable_names(self, batch: int) -> list[str]:
-        """The files of the source's own log that must be durable once the manifest names the batch."""
+    def make_durable(self, batch: int) -> None:
+        """Make what the source's own log says of a batch durable, since the manifest will name the batch."""
         ...
 
 

@@ -33,6 +33,7 @@ class RowFile:
     _waiting: list[pa.Table] = field(default_factory=list)
     _held: int = 0  # rows
     _weight: int = 0  # bytes
+    _size: int = 0  # of the ended file
     _file: Any = None
     _stream: Any = None
     _writer: pq.ParquetWriter | None = None
@@ -63,15 +64,16 @@ class RowFile:
         if self._writer is None:
             return False
         self._writer.close()
+        self._size = self._stream.tell()
         self._file.__exit__(None, None, None)
         return True
 
     def file(self, join: str, version: int, counts: Sequence[tuple[int, int]], kind: str) -> ResultFile:
         """The manifest's record of the ended file, with that many results of each query."""
-        size = self.store.size(self.name)
         return ResultFile(
-            self.name, join, self.step, version, self.rows, size, self.min_time, self.max_time, tuple(counts), kind
-        )
+            self.name, join, self.step, version, self.rows, self._size, self.min_time, self.max_time, tuple(counts),
+            kind
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Delete what was written."""

@@ -7,7 +7,7 @@ which is up to the caller; each sees the state exactly as the previous step comm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,14 +64,16 @@ class Stepper:
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `warnings` gets warnings about streams.
+        expired runs; `warnings` gets warnings about streams; `clock` tells the time, in seconds.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
         self.views = partial(views_of, catalog)
-        self.heard = Heard(time.time(), follows_clock=follows_clock)
+        self.clock = clock
+        self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
         self.put_off: Chosen = {}
         self.last_reports: Reports = ()
@@ -128,6 +130,11 @@ class Stepper:
         """Which task serves which buckets in the next step."""
         return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
+    @property
+    def explained(self) -> list[str]:
+        """How even the work of tasks is, for EXPLAIN."""
+        return self.optimizer.balancer.explained(self.buckets)
+
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def run_batch(self, batch: Any, batch_id: int) -> None:
@@ -160,7 +167,7 @@ class Stepper:
 
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
-        if record := forget_streams(self.state, time.time()):
+        if record := forget_streams(self.state, self.clock()):
             self._commit(record)
 
     def resume(self, record: QueryRecord) -> None:
@@ -201,7 +208,7 @@ class Stepper:
 
     def _step(self, event: Event, state: State, batch: Any | None = None, started: float | None = None) -> bool:
         """An event becomes a plan, reports, a record, and the next state; False if it changes nothing."""
-        began, step, rows = time.time(), state.manifest.step + 1, isinstance(event, Batch)
+        began, step, rows = self.clock(), state.manifest.step + 1, isinstance(event, Batch)
         if rows:
             kill_point("before_job", step)
         plan = plan_step(state, event, began)
@@ -212,7 +219,7 @@ class Stepper:
         ran = time.perf_counter()
         if rows:
             kill_point("after_job", step)
-        record, warnings = fold(state, plan, reports, began, time.time())
+        record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
             self.last_reports = reports
@@ -248,7 +255,7 @@ class Stepper:
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""
-        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), time.time()):
+        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), self.clock()):
             self._commit(record)
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)

@@ -36,6 +36,14 @@ class LocalStore:
     durable: bool = True
     shared: bool = False
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
+    @property
+    def has_paths(self) -> bool:
+        return True
+
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 

@@ -30,6 +30,14 @@ class MemoryStore:
     _owners: dict[str, str] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
+    @property
+    def has_paths(self) -> bool:
+        return False
+
     def path(self, name: str) -> str:
         msg = f"{self.label(name)} lies in memory, where no other program can read it; use a state directory on disk"
         raise StateError(msg)

@@ -7,6 +7,7 @@ need Spark are refused by name.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -45,10 +46,11 @@ class Engine:
         expire_every: int = 1,
         manner: Manner | None = None,
         chance: random.Random | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.source = HandedOver() if source is None else source
-        self.tasks, self.expire_every = tasks, expire_every
+        self.tasks, self.expire_every, self.clock = tasks, expire_every, clock
         self.executor = InProcess(manner or Manner(), chance or random.Random(0))
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
@@ -101,7 +103,13 @@ class Engine:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
         self.run = Run(
-            self.catalog, self.store, self.source, self.executor, tasks=self.tasks, expire_every=self.expire_every
+            self.catalog,
+            self.store,
+            self.source,
+            self.executor,
+            tasks=self.tasks,
+            expire_every=self.expire_every,
+            clock=self.clock,
         )
         self._left = None
         self.run.take_planned()
@@ -137,6 +145,11 @@ class Engine:
         if self.run is not None:
             return self.run.stepper.manifest
         return ManifestLog(self.store).load() if self._left is None else self._left
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """The streams that are read."""
+        return self._started.stepper.layout.order
 
     @property
     def _started(self) -> Run:

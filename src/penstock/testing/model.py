@@ -67,6 +67,19 @@ class Judged:
         self.closed += [p for p in said if not p.linear]
         self.move([p.until for p in said if p.linear and p.until is not None])
 
+    @property
+    def by_clock(self) -> int | None:
+        """How far progress may follow behind the clock, if it does."""
+        return self.stream.idle if self.stream.heartbeat is None else self.stream.heartbeat
+
+    def follow(self, value: int, clock: int, others: Iterable[int]) -> bool:
+        """Progress by the clock is what the engine has committed, if no more than the clock allows; else False."""
+        lags = clock - self.newest > self.stream.idle_skew
+        known = [self.progress, clock - (self.by_clock or 0), *([min(others, default=NEVER)] if lags else [])]
+        allowed = self.progress <= value <= max(known)
+        self.progress = value if allowed else self.progress
+        return allowed
+
     def move(self, bounds: Iterable[int] = ()) -> None:
         """Advance progress by what is known."""
         known = [self.progress, *bounds]
@@ -119,6 +132,11 @@ class Model:
     def rows(self, life: Life) -> dict[str, list[Row]]:
         """The accepted rows that a query has seen."""
         return {n: [row for own in j.accepted[life.first : life.end] for row in own] for n, j in self.streams.items()}
+
+    def so_far(self, life: Life, batches: int) -> Tuples:
+        """All windows of a query, open ones too, over the rows of the first batches."""
+        seen = replace(life, end=batches)
+        return aggregate_results(parsed(life.sql, self.declared.values()), self.declared, self.rows(seen))
 
     def answer(self, life: Life, closed: Mapping[str, int] | None = None) -> Tuples:
         """The answer of a query when windows are closed up to these times, by stream; by default all are."""
@@ -248,10 +266,13 @@ def _shown(value: object) -> object:
 
 def same(missing: Bag, extra: Bag) -> bool:
     """Whether these differ only in the last digits of doubles."""
-    if missing.total() != extra.total():
-        return False
-    left = list(extra.elements())
-    for row in missing.elements():
+    return missing.total() == extra.total() and alike(missing, extra)
+
+
+def alike(some: Bag, among: Bag) -> bool:
+    """Whether each of some rows is one of the others, but for the last digits of doubles."""
+    left = list(among.elements())
+    for row in some.elements():
         found = next(
             (n for n, other in enumerate(left) if len(row) == len(other) and all(map(_alike, row, other))), None
         )

@@ -33,6 +33,7 @@ class Run:
         *,
         tasks: int,
         expire_every: int,
+        clock: Callable[[], float],
     ) -> None:
         self.catalog, self.store, self.log = catalog, store, source.on(store)
         with contextlib.ExitStack() as stack:
@@ -40,8 +41,9 @@ class Run:
             manifest = committed(store, catalog, self.log)
             opened = partial(open_sink, tables=self._tables, store=store, owner=read_id(store))
             self.core = Core(
-                executor, self.log, catalog, store, opened, self._layout, tasks=tasks, expire_every=expire_every
-            )
+                executor, self.log, catalog, store, opened, self._layout, tasks=tasks, expire_every=expire_every,
+                clock=clock,
+            )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery
             self.core.begin(manifest)
             self._stack = stack.pop_all()
@@ -60,7 +62,9 @@ class Run:
     def tick(self) -> bool:
         if self.delivery.owed:
             self.stepper.committed.deliver()
-        return self.stepper.tick()
+        # All rows that were handed over are read: what is silent now follows the clock.
+        progress, names = self.stepper.manifest.progress, self.stepper.layout.order
+        return self.stepper.tick(self.stepper.idle_progress(progress, names, self.stepper.clock()))
 
     def advance(self, stream: str, to: int) -> None:
         self.core.advance(stream, to)

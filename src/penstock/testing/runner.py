@@ -7,20 +7,24 @@ source.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import structs
 
 from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
-from penstock.model.time import NEVER
-from penstock.planner.reached import Closing
+from penstock.model.time import NEVER, SECOND
+from penstock.planner.reached import Closing, as_answered
 from penstock.state.balance.decision import Parameters as Balancing
 from penstock.state.orphans import FOLDERS, collect_orphans
 from penstock.state.owed import Owed, numbers_in, ranges_of
@@ -28,11 +32,12 @@ from penstock.step.owing import Chosen
 from penstock.step.stepper import Stepper
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
-from penstock.storage.memory import MemoryStore
+from penstock.storage.local import LocalStore
+from penstock.storage.store import Store
 from penstock.testing.engine import Engine, tuples
 from penstock.testing.executor import Manner
-from penstock.testing.model import Bag, Judged, Life, Model, bag, parsed_once, same
-from penstock.testing.queries import OVER
+from penstock.testing.model import Bag, Judged, Life, Model, alike, bag, parsed_once, same
+from penstock.testing.queries import EARLY, OVER, SLOW, UNLIMITED
 from penstock.testing.scenario import (
     Add,
     Advance,
@@ -48,8 +53,10 @@ from penstock.testing.scenario import (
     Scenario,
     SinkFails,
     Tick,
+    Wait,
 )
-from penstock.testing.source import HandedOver, Shared
+from penstock.testing.source import HandedOver
+from penstock.testing.stores import MEMORY, STORES
 
 FAILING = ("error", "unclear")  # faults that the process survives, but that end its run
 SHARE_FAILING = 0.05  # of the operations of a store that fails
@@ -79,7 +86,6 @@ class Story:
     """A scenario in execution."""
 
     scenario: Scenario
-    inner: Shared = field(default_factory=MemoryStore)
     store: FaultyStore = field(init=False)
     engine: Engine = field(init=False)
     model: Model = field(init=False)
@@ -90,11 +96,16 @@ class Story:
     tasks: int = 1
     pressure: float = 0.0  # the share of probes that batches put off
     progress: dict[str, int] = field(default_factory=dict)
+    clock: float = 0.0
+    came: dict[str, float] = field(default_factory=dict)  # by stream the clock of its last rows, or of the last start
+    steps: list[tuple[int, int]] = field(default_factory=list)  # after each event: the last step, and all batches
+    numbers: dict[str, int] = field(default_factory=dict)  # of the live queries, by name
+    given: dict[str, int] = field(default_factory=dict)  # results of queries that give them slowly
+    early: int = 0  # steps with early results
     cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.scenario.seed)
-        self.store = FaultyStore(self.inner, self.chance)
         self.model = Model({s.name: Judged(s) for s in self.scenario.streams})
         self.tasks = self.scenario.options.tasks
         self.source = HandedOver()
@@ -102,7 +113,9 @@ class Story:
 
     def tell(self) -> None:
         """All events, and the end of the streams. Raises the first violation."""
-        with constants(self.scenario.options):
+        folders = any(query.folder for query in self.scenario.queries)
+        with constants(self.scenario.options), TemporaryDirectory() if folders else nullcontext() as self.folder:
+            self.store = FaultyStore(self._inner(), self.chance)
             self._open(self.scenario.events)
             for event in self.scenario.events:
                 if isinstance(event, Fault):
@@ -111,6 +124,13 @@ class Story:
                     self._happen(event)
             self.fault = None
             self._end()
+
+    def _inner(self) -> Store:
+        """The store under its faults. Folders get links to files on a disk, and copies of objects."""
+        kind = self.scenario.options.store
+        if kind == MEMORY and self.folder is not None:
+            return LocalStore(f"{self.folder}/state", durable=False)
+        return STORES[kind]()
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -124,6 +144,9 @@ class Story:
                 if query in self.sinks:
                     self.sinks[query][-1].failing = times
                 return
+            case Wait(seconds):
+                self.clock += seconds
+                return
             case Pressure(share):
                 self.pressure = share
                 return
@@ -131,6 +154,10 @@ class Story:
             self._tried(lambda: self._do(event))
         self._learn(event)
         self._check_counts()
+        self._check_slow()
+        if isinstance(event, Tick):
+            self._check_clock()
+        self.steps.append((self.engine.manifest.step, self.model.batches))
 
     def _tried(self, work: Callable[[], None]) -> bool:
         """Do something under the pending fault; False if the engine has died of it, and another one has begun."""
@@ -210,8 +237,13 @@ class Story:
 
     def _register(self, query: Add) -> None:
         options = {} if query.flush is None else {"flush": query.flush}
-        into = self._sink(query.name) if query.sink else None
+        into: Sink | str | None = self._sink(query.name) if query.sink else None
+        if query.folder:
+            into = self._path(query.name)
         self.engine.query(query.sql, name=query.name, into=into, replace=query.replace, start=query.start, **options)
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}"
 
     def _sink(self, name: str) -> Sink:
         self.sinks.setdefault(name, []).append(Sink())
@@ -223,6 +255,7 @@ class Story:
         match event:
             case Batch(rows):
                 model.take(rows)
+                self.came.update(dict.fromkeys((name for name, own in rows.items() if own), self.clock))
             case Advance(stream, to):
                 model.streams[stream].move([to])
             case Delay(stream, delay):
@@ -233,6 +266,8 @@ class Story:
                 self._freeze(event.name)
                 model.begin(event.name, event.sql, event.kind, event.start)
                 self.known[event.name] = event
+                self.numbers[event.name] = self.engine.catalog.record(event.name).id
+                self.given.pop(event.name, None)
             case Drop(name):
                 self._freeze(name)
                 model.end(name)
@@ -259,8 +294,9 @@ class Story:
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
             manner=manner,
-            chance=self.chance,
+            chance=self.chance, clock=lambda: self.clock,
         )  # fmt: skip
+        self.came = dict.fromkeys(self.model.streams, self.clock)
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
 
@@ -307,8 +343,11 @@ class Story:
 
     def _check_answer(self, name: str, closed: Mapping[str, int] | None = None) -> Bag:
         """A query's answer is the model's, with windows closed up to these times; by default at the end."""
-        found, life = bag(self.engine.results(name)), self.model.lives[name][-1]
-        before = self.frozen.get(name, Bag())
+        whole, life = bag(self.engine.results(name)), self.model.lives[name][-1]
+        found, before = whole, self.frozen.get(name, Bag())
+        if life.kind == EARLY:
+            self._check_early(name, life, whole - before)
+            found, before = _final(whole), _final(before)
         if life.end is not None:
             self._compare(name, life, found, before, before)
         elif life.start == "state":
@@ -317,14 +356,40 @@ class Story:
             self._compare(name, life, found, before + bag(least), before + bag(most))
         elif life.kind == OVER or (closed is not None and life.kind == "over a join"):
             if closed is None:
-                whole = before + bag(self.model.above(life))
-                self._compare(name, life, found, whole, whole)
+                above = before + bag(self.model.above(life))
+                self._compare(name, life, found, above, above)
         else:
             known = before + bag(self.model.answer(life, closed))
             # Punctuations may have ended single groups earlier; their windows are already final.
             ahead = closed is not None and any(judged.closed for judged in self.model.streams.values())
-            self._compare(name, life, found, known, before + bag(self.model.answer(life)) if ahead else known)
-        return found
+            out = before + bag(self.model.answer(life, self._let_out(name))) if closed and life.kind == SLOW else known
+            self._compare(name, life, found, out, before + bag(self.model.answer(life)) if ahead else known)
+        return whole
+
+    def _let_out(self, name: str) -> dict[str, int]:
+        """The times up to which all results of a query are let out, if they are let out slowly."""
+        reached = as_answered(self.engine.manifest.reached(), self.numbers[name])
+        return {stream: reached.get(Closing(stream), NEVER) for stream in self.model.streams}
+
+    def _check_early(self, name: str, life: Life, found: Bag) -> None:
+        """Each early result is what its window held after the step that has shown it."""
+        by_step: dict[int, Bag] = {}
+        for row, count in found.items():
+            if not row[-1]:
+                by_step.setdefault(row[-2], Bag())[row[:-2]] += count  # type: ignore[arg-type]
+        self.early += len(by_step)
+        held: dict[int, Bag] = {}
+        for step, shown in by_step.items():
+            place = bisect_left(self.steps, (step, 0))
+            # Within one event, steps may come before the rows of its batch, and after them.
+            batches = {self.steps[place - 1][1] if place else 0, *(own for _, own in self.steps[place : place + 1])}
+            for number in batches | ({self.model.batches} if place == len(self.steps) else set()):
+                if number not in held:
+                    held[number] = bag(self.model.so_far(life, number))
+                if not (extra := shown - held[number]) or alike(extra, held[number] - shown):
+                    break
+            else:
+                raise Wrong(f"query {name} has shown early in step {step} what no window held: {_few(extra)}")
 
     def _compare(self, name: str, life: Life, found: Bag, least: Bag, most: Bag) -> None:
         missing, extra = least - found, found - most
@@ -343,9 +408,40 @@ class Story:
             value = NEVER if found is None else found.value
             if value < self.progress.get(name, NEVER):
                 raise Wrong(f"stream {name}: progress fell from {self.progress[name]} to {value}")
-            if not final and value != judged.progress:
+            if not (final or value == judged.progress or self._follows_clock(judged, value)):
                 raise Wrong(f"stream {name}: progress is {value}, and by the model {judged.progress}")
             self.progress[name] = value
+
+    def _follows_clock(self, judged: Judged, value: int) -> bool:
+        if judged.by_clock is None:
+            return False
+        read = self.engine.layout
+        others = [p.value for n, p in self.engine.manifest.progress.items() if n != judged.stream.name and n in read]
+        return judged.follow(value, int(self.clock * SECOND), others)
+
+    def _check_clock(self) -> None:
+        """After a tick the progress of a silent stream follows the clock, if its times are those of the clock."""
+        now = int(self.clock * SECOND)
+        for name, judged in self.model.streams.items():
+            length, stream = judged.by_clock, judged.stream
+            if length is None or name not in self.engine.layout or now - self.came[name] * SECOND < length:
+                continue
+            if judged.newest > NEVER and now - judged.newest > stream.idle_skew:
+                continue
+            if judged.progress <= now - length - SECOND:
+                raise Wrong(f"stream {name} is silent, and its progress {judged.progress} is behind the clock {now}")
+
+    def _check_slow(self) -> None:
+        """No step gives more results than allowed, of a query whose results may be late without end."""
+        manifest = self.engine.manifest
+        steps = manifest.step - (self.steps[-1][0] if self.steps else -1)
+        for name, query in self.known.items():
+            if query.flush is None or query.flush[1] < UNLIMITED:
+                continue
+            count = manifest.counters.query(self.numbers[name]).results
+            if count - self.given.get(name, 0) > steps * query.flush[0]:
+                raise Wrong(f"query {name} has given {count - self.given.get(name, 0)} results in {steps} steps")
+            self.given[name] = count
 
     def _check_files(self) -> None:
         """No name without a file; and unnamed files are deleted when they are old enough."""
@@ -373,16 +469,22 @@ class Story:
 
     def _check_sinks(self) -> None:
         """Each result was delivered, and repeated deliveries were equal."""
-        assert self.engine.ended is not None
-        owed = [s.name for s in self.engine.ended.delivery.sinks if s.error is not None]
         for name, sinks in self.sinks.items():
             steps: dict[int, list[tuple[object, ...]]] = {}
             for sink in sinks:
                 steps |= sink.steps
-            got, wanted = bag(row for rows in steps.values() for row in rows), bag(self.engine.results(name))
-            missing, extra = wanted - got, got - wanted
-            if (extra or (missing and not owed and name in self.known)) and not same(missing, extra):
-                raise Wrong(f"the sink of query {name} misses {_few(missing)} and has {_few(extra)} too many")
+            self._check_delivered(name, bag(row for rows in steps.values() for row in rows))
+        for name in {query.name for query in self.scenario.queries if query.folder}:
+            files = sorted(Path(self._path(name)).glob("part-*.parquet"))
+            self._check_delivered(name, bag(row for file in files for row in tuples(pq.read_table(file))))
+
+    def _check_delivered(self, name: str, got: Bag) -> None:
+        assert self.engine.ended is not None
+        owed = [s.name for s in self.engine.ended.delivery.sinks if s.error is not None]
+        wanted = bag(self.engine.results(name))
+        missing, extra = wanted - got, got - wanted
+        if (extra or (missing and not owed and name in self.known)) and not same(missing, extra):
+            raise Wrong(f"the sink of query {name} misses {_few(missing)} and has {_few(extra)} too many")
 
 
 @contextmanager
@@ -421,6 +523,15 @@ def some_owed(chance: random.Random, share: float, owed: Sequence[Owed]) -> tupl
             found.append(structs.replace(own, first=first, last=chance.randint(first, own.last), buckets=buckets))
     chance.shuffle(found)
     return tuple(found)
+
+
+def _final(rows: Bag) -> Bag:
+    """The final ones among early and final results, without what tells them apart."""
+    found = Bag()
+    for row, count in rows.items():
+        if row[-1]:
+            found[row[:-2]] += count
+    return found
 
 
 def _few(rows: Bag) -> str:

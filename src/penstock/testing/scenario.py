@@ -22,6 +22,13 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """The clock goes on by some seconds."""
+
+    seconds: int
+
+
+@dataclass(frozen=True)
 class Advance:
     """A declaration that no later row of a stream has a time below this."""
 
@@ -39,7 +46,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class Add:
-    """A query begins, or replaces the one of that name. `kind` is its kind; `sink`: its results are delivered."""
+    """A query begins, or replaces the one of that name. `kind` is its kind.
+
+    Its results are delivered to a function (`sink`), or to a `folder`. `flush` limits the results of a step.
+    """
 
     name: str
     sql: str
@@ -47,6 +57,7 @@ class Add:
     start: str = "now"
     replace: bool = False
     sink: bool = False
+    folder: bool = False
     flush: tuple[int, int] | None = None
 
 
@@ -99,7 +110,7 @@ class Fault:
     at: int = 0
 
 
-Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Pressure | CleanUp | Fault
+Event = Batch | Tick | Wait | Advance | Delay | Add | Drop | Restart | SinkFails | Pressure | CleanUp | Fault
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,7 @@ class Options:
     upkeep: int = 64
     snapshots: int = 64
     expire_every: int = 1
+    store: str = "memory"
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,10 @@ def _line(event: Event) -> str:
     match event:
         case Add(name, sql, _, start, replaced):
             word = "CREATE OR REPLACE" if replaced else "CREATE"
-            return f"{word} QUERY {name}{' FROM STATE' if start == 'state' else ''} AS {sql};"
+            more = [f"to a {kind}" for kind, wanted in (("function", event.sink), ("folder", event.folder)) if wanted]
+            more += [f"flush={event.flush}"] if event.flush is not None else []
+            told = f"  -- {', '.join(more)}" if more else ""
+            return f"{word} QUERY {name}{' FROM STATE' if start == 'state' else ''} AS {sql};{told}"
         case Drop(name):
             return f"DROP QUERY {name};"
         case Batch(rows):

@@ -110,7 +110,9 @@ class ViewCatalog:
             self.store.make(f"{folder}/scratch")
             return compute_on_spark(self._opened.session, wanted, sources, scratch, machine, self._measure)
 
-        given = None if self.spark is None else on_spark
+        given = (
+            None if self.spark is None or not self.store.has_paths else on_spark
+        )  # Spark needs a folder for its rows
         parts = Parts(view, readers, self.store, folder, given, self._machine, self._settle, self._frame, identity)
         self.views[name] = ViewHandle(parts, strategy=strategy, computed=computed)
         return self.views[name]

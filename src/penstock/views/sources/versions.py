@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -145,15 +147,23 @@ class Versions:
     def files(self, names: Sequence[str]) -> Iterator[tuple[Files, Version]]:
         """The newest version as files of rows, kept until this ends; with deletions, in a file made for it."""
         schema = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
-        with self.reading() as version:
+        with self.reading() as version, ExitStack() as held:
             made: list[SliceFile] = []
             try:
                 if not all(file.positive for file in version.content):
                     made.append(self.slices.write(pa.concat_tables(self._content(version.content))))
-                found = [(self.store.path(f.name), f.rows) for f in made or version.content]
+                found = [(self._path(f.name, held), f.rows) for f in made or version.content]
                 yield Files(schema, tuple(found)), version
             finally:
                 self.slices.forget(made)
+
+    def _path(self, name: str, held: ExitStack) -> str:
+        """Where other programs of this machine find a file: if need be a copy, until the end."""
+        if self.store.has_paths:
+            return self.store.path(name)
+        copy = Path(held.enter_context(TemporaryDirectory(prefix="penstock-")), "copy.arrow")
+        copy.write_bytes(self.store.map(name))
+        return str(copy)
 
     def estimate(self, columns: Sequence[str]) -> Estimate:
         """The number of rows, and of different values in each of these columns, if lookups used it."""
