@@ -236,9 +236,8 @@ class StrawRun:
     """As much of a run as the command line sees; `waits` says what happens while it is waited for."""
 
     def __init__(self, folder, waits):
-        self.engine = SimpleNamespace(store=SimpleNamespace(path=lambda name: str(folder / name)))
-        self.stepper = SimpleNamespace(network=SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}))
-        self.delivery = SimpleNamespace(sinks=[])
+        self.store = SimpleNamespace(path=lambda name: str(folder / name))
+        self.seen = SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}, sinks=[])
         self.active, self.final, self.stopped = True, False, 0
         self.waits = iter(waits)
 

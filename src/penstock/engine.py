@@ -40,6 +40,7 @@ from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
 from penstock.spark.result_frames import result_frame, side_rows, united
+from penstock.spark.schedule import Schedule
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
@@ -144,7 +145,6 @@ class Engine:
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
-        self._starting = False
         self._views: ViewCatalog | None = None
 
     @classmethod
@@ -347,10 +347,10 @@ class Engine:
         """
         stream = self.catalog.stream(name)
         value = time_to_advance(stream, to)
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
-        self._running.advance(stream.name, value)
+        self._present.advance(stream.name, value)
 
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; `purge` deletes them too."""
@@ -360,8 +360,8 @@ class Engine:
     def resume(self, name: str) -> None:
         """Resume a suspended query with the next step. Results that it missed meanwhile are not made up for."""
         record = self.catalog.live(name)
-        if self._running is not None:
-            self._running.resume(record)
+        if self._present is not None:
+            self._present.resume(record)
             return
         self._refuse_beside_others()
         with self.store.owner_lock():
@@ -432,7 +432,7 @@ class Engine:
         refuse_gone(self.spark, self.store.root)
         if final and not available_now:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
-        if self._running is not None:
+        if self._present is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
         if not self.inputs.frames:
@@ -440,18 +440,19 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
-        self._starting = True
+        run = Run(
+            self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
+            expire_every=self.expire_every, schedule=Schedule(trigger, bound), available_now=available_now, final=final,
+        )  # fmt: skip
+        before, self._run = self._run, run
         try:
-            self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
-        finally:
-            self._starting = False
-        return self._run
+            run.begin()
+        except BaseException:
+            self._run = before
+            raise
+        return run
 
     # -- reading ------------------------------------------------------------------------------------------------
-
-    def runs(self, run: Run) -> bool:
-        """Whether this is the present run."""
-        return self._running is run
 
     @told_plainly()
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
@@ -517,7 +518,7 @@ class Engine:
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
         return explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way, () if running is None else running.stepper.explained,
+            manifest.folding, manifest.panes, way, () if running is None else running.seen.explained,
         )  # fmt: skip
 
     def decisions(self) -> list[dict[str, Any]]:
@@ -547,20 +548,26 @@ class Engine:
 
     @property
     def _running(self) -> Run | None:
+        """The run that has begun and not ended."""
         return self._run if self._run is not None and self._run.active else None
+
+    @property
+    def _present(self) -> Run | None:
+        """The run that owns the state directory, also while it begins and ends: all changes are its events."""
+        return self._run if self._run is not None and not self._run.ended else None
 
     def _change(self, change: Callable[[], None]) -> None:
         """Apply a change now, or at the next step boundary of the run."""
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             change()
         else:
-            self._running.change(change)
+            self._present.change(change)
 
     @told_plainly()
     def _refuse_beside_others(self) -> None:
         """Refuse a change while another engine runs on the directory, which would not notice it."""
-        if not self._starting and (self._run is None or self._run.ended):
+        if self._present is None:
             refuse_beside_owner(self.store)
 
     def _query_results(self, name: str) -> QueryResults:

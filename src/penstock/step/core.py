@@ -1,7 +1,7 @@
 """A running engine without its source: how it begins on a state directory, changes between two steps, and ends.
 
 Its executor and its source are ports; the same core runs under Spark and in one process.
-It has no threads: its callers call it one at a time (decision 0038).
+It has no threads: one calls it, an event at a time (`loop`, decision 0038).
 """
 
 from __future__ import annotations
@@ -79,11 +79,15 @@ class Core:
         self._follow_delays()
         return True
 
+    def settle(self) -> None:
+        """Run the steps that belong to the queries as they are, before a change."""
+        self.stepper.clean_up()  # what is owed is owed to them
+        self.stepper.catch_up()  # new readers see only the results of later steps
+
     def change(self, change: Callable[[], None]) -> tuple[Registry, Network]:
         """Change declarations, all or nothing; returns what to run from now on. `adopt` makes it effective."""
         catalog = self.catalog
-        self.stepper.clean_up()  # what is owed is owed to the queries as they are
-        self.stepper.catch_up()  # new readers see only the results of later steps
+        self.settle()
         with catalog.whole_or_not_at_all():
             change()
             catalog.check_streams()

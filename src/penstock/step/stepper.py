@@ -130,11 +130,6 @@ class Stepper:
         """Which task serves which buckets in the next step."""
         return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
-    @property
-    def explained(self) -> list[str]:
-        """How even the work of tasks is, for EXPLAIN."""
-        return self.optimizer.balancer.explained(self.buckets)
-
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def run_batch(self, batch: Any, batch_id: int) -> None:
