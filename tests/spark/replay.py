@@ -131,9 +131,14 @@ class Replay:
         tasks: int = 2,
         strategy: str = "auto",
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan)
+        engine = Engine(
+            spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan, balance=balance,
+            balance_options=balance_options,
+        )  # fmt: skip
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)
