@@ -42,6 +42,17 @@ def test_queries_are_declared_rows_handed_over_and_results_read():
     assert not engine.manifest.runs
 
 
+def test_what_a_step_changed_and_what_is_stored_are_there_to_look_at():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    before = engine.manifest
+    engine.take(b=[row(2, 7, 1), row(3, 8, 1)])
+    assert engine.record(1).counters.table("b(k)").stored == 2
+    assert (engine.results("join", before), engine.results("join")) == ([], [(10, 1)])
+    (run,) = engine.manifest.runs_of("b(k)")
+    assert sorted(engine.rows(run).time.tolist()) == [2, 3]
+
+
 def test_queries_come_and_go_while_it_runs():
     engine = engine_of(join=JOIN)
     engine.take(a=[row(1, 7, 10)])

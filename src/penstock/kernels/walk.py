@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.kernels.compare import Lookup
+from penstock.columns.terms.evaluation import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.matches import Matches, equal, extend, lookup, serving

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.kernels.matches import time_array
 from penstock.kernels.probe import Words
 from penstock.model import Expression, Ref, Stream

@@ -19,8 +19,8 @@ import pyarrow as pa
 from penstock.columns import verdict as verdicts
 from penstock.columns.hash import Ints, hash_columns, is_hashable, whole_numbers
 from penstock.columns.parcels import Rows, Tasks, Turns, gathered, place, portions
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
-from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
 from penstock.kernels.probe import Words, to_words

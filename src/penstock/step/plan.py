@@ -17,7 +17,7 @@ from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.owed import Owed
 from penstock.state.registry import Registry
-from penstock.state.sides import expired_sides, next_expiry
+from penstock.state.side_files import expired_sides, next_expiry
 from penstock.step import derived
 from penstock.step.balancing import map_of
 from penstock.step.bound import Bound

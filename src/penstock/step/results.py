@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.kernels.matches import Matches, lookup
 from penstock.kernels.probe import Words
 from penstock.kernels.walk import Work

@@ -26,7 +26,7 @@ from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
-from penstock.state.sides import next_expiry
+from penstock.state.side_files import next_expiry
 from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.balancing import Balancer, map_of

@@ -25,8 +25,9 @@ from penstock.model import Stream
 from penstock.reference import Row
 from penstock.results.views import results_table
 from penstock.sql import AdvanceStream, AlterStream, CreateQuery, DropQuery, DropStream, altered, parse_script
-from penstock.state.manifest import Manifest, ManifestLog
+from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
+from penstock.state.run import Rows, RunEntry, decode_run
 from penstock.storage.memory import MemoryStore
 from penstock.testing.executor import InProcess, Manner
 from penstock.testing.run import Run
@@ -135,9 +136,17 @@ class Engine:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def results(self, name: str) -> list[tuple[Any, ...]]:
-        """The committed results of a query, times as whole microseconds."""
-        return tuples(results_table(self.catalog, name, self.manifest))
+    def results(self, name: str, manifest: Manifest | None = None) -> list[tuple[Any, ...]]:
+        """The committed results of a query, now or as of an earlier state; times as whole microseconds."""
+        return tuples(results_table(self.catalog, name, manifest or self.manifest))
+
+    def record(self, step: int) -> Entry:
+        """What a step has changed, with its own counters; those of the manifest are totals."""
+        return ManifestLog(self.store).steps.read(step)
+
+    def rows(self, run: RunEntry) -> Rows:
+        """The stored rows of a run that the manifest still names."""
+        return decode_run(self.store.map(run.name), run, self.store.label(run.name))
 
     @property
     def manifest(self) -> Manifest:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.catalog.catalog import Catalog
 from penstock.errors import ResultsError
 from penstock.planner.network import Network
+from penstock.planner.routes import Routes
 from penstock.results.open_sink import open_sink
 from penstock.results.part import Part
 from penstock.results.sink_queries import sink_tables
@@ -75,6 +76,16 @@ class Run:
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)
             self.core.adopt(registry, network)
+
+    def steer(self, network: Network | None = None, routes: Routes | None = None) -> None:
+        """Run the next step by another form of the network (chains, order of tables), and by these routes.
+
+        Both are choices that affect no answer. A change of declarations makes them anew.
+        """
+        if network is not None:
+            self.stepper.adopt(network, self.stepper.registry)
+        if routes is not None:
+            self.stepper.steering.routes = routes
 
     def stop(self, *, final: bool) -> None:
         with self._stack:

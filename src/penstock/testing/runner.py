@@ -100,6 +100,8 @@ class Story:
     came: dict[str, float] = field(default_factory=dict)  # by stream the clock of its last rows, or of the last start
     steps: list[tuple[int, int]] = field(default_factory=list)  # after each event: the last step, and all batches
     numbers: dict[str, int] = field(default_factory=dict)  # of the live queries, by name
+    # Queries that another number of tasks has taken over: where these shared a window unevenly, it is given whole.
+    uneven: set[str] = field(default_factory=set)
     given: dict[str, int] = field(default_factory=dict)  # results of queries that give them slowly
     early: int = 0  # steps with early results
     cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
@@ -230,6 +232,7 @@ class Story:
                 if engine.catalog.registry.find(name) is not None:
                     engine.drop(name)
             case Restart(tasks, crash):
+                self.uneven |= {*self.known} if tasks != self.tasks else set()
                 self.tasks = tasks
                 if not crash:
                     engine.stop()
@@ -268,6 +271,7 @@ class Story:
                 self.known[event.name] = event
                 self.numbers[event.name] = self.engine.catalog.record(event.name).id
                 self.given.pop(event.name, None)
+                self.uneven.discard(event.name)
             case Drop(name):
                 self._freeze(name)
                 model.end(name)
@@ -436,7 +440,7 @@ class Story:
         manifest = self.engine.manifest
         steps = manifest.step - (self.steps[-1][0] if self.steps else -1)
         for name, query in self.known.items():
-            if query.flush is None or query.flush[1] < UNLIMITED:
+            if query.flush is None or query.flush[1] < UNLIMITED or name in self.uneven:
                 continue
             count = manifest.counters.query(self.numbers[name]).results
             if count - self.given.get(name, 0) > steps * query.flush[0]:
