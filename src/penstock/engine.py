@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from penstock.model.memory import read_size
 from penstock.model.time import SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
+from penstock.planner.deferral.overload import Overload
+from penstock.planner.deferral.overload import Parameters as Deferral
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
@@ -70,6 +73,7 @@ from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
+from penstock.step.relief import Relief
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
 from penstock.storage.open_store import open_store
@@ -78,6 +82,8 @@ from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
+
+OVERLOAD = ("off", "defer")
 
 
 class Engine:
@@ -100,6 +106,8 @@ class Engine:
         balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
         memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> None:
@@ -119,6 +127,9 @@ class Engine:
         with hot ones split), 'pairwise' (one pair of tasks at a time), or 'off'; `balance_options` are its parameters,
         such as `theta_r` (loads are even if the least is that share of the largest) and `tau_m` (seconds between two
         changes). `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+
+        With `overload` 'defer', buckets of keys put off their probes while steps take longer than the trigger allows,
+        and their results come later, exactly; `overload_options` are its parameters, such as `selector` and `share`.
 
         `memory`, such as '4 GB', is what an executor may use: its Java process with its heap, and its Python workers.
         What does not fit is put aside on local disks. Without it, what a step needs grows with its input.
@@ -149,6 +160,13 @@ class Engine:
         choices = Choices(strategy, chain, orders, parameters, plan, balance, balancing)
         with told_plainly():
             self.catalog = Catalog(self.store, SparkAnalysis(spark), choices)
+        if overload not in OVERLOAD:
+            raise RegistrationError(f"overload must be one of {', '.join(OVERLOAD)}, not {overload!r}")
+        try:
+            self._overload = Overload(Deferral(**(overload_options or {})))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"overload_options: {error}") from None
+        self._defers = overload == "defer"
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
@@ -172,6 +190,8 @@ class Engine:
         balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
         memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
         **settings: str,
@@ -188,7 +208,7 @@ class Engine:
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, balance=balance,
             balance_options=balance_options, result_rows=result_rows, result_bytes=result_bytes,
-            memory=memory, storage=storage,
+            memory=memory, storage=storage, overload=overload, overload_options=overload_options,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -451,10 +471,11 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
+        schedule = Schedule(trigger, bound)
         run = Run(
             self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
-            limits=self.limits, expire_every=self.expire_every, schedule=Schedule(trigger, bound),
-            available_now=available_now, final=final,
+            limits=self.limits, expire_every=self.expire_every, schedule=schedule,
+            available_now=available_now, final=final, relief=self._relief(lambda: schedule.longest_step),
         )  # fmt: skip
         before, self._run = self._run, run
         try:
@@ -528,10 +549,11 @@ class Engine:
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
-        return explain_network(
+        found = explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way, () if running is None else running.seen.explained,
+            manifest.folding, manifest.panes, way, () if running is None else running.seen.balance_explained,
         )  # fmt: skip
+        return "\n".join([found, *(running.seen.explained if running is not None and name is None else ())])
 
     def decisions(self) -> list[dict[str, Any]]:
         """The last decisions about probe orders, routes, chains, pane sets, partials in mappers and maps of buckets.
@@ -557,6 +579,10 @@ class Engine:
         return ManifestLog(self.store).load() if self._running is None else self._running.stepper.manifest
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _relief(self, allowed: Callable[[], float] = lambda: inf) -> Relief:
+        """What a run does under pressure, if a step may take that long."""
+        return Relief(self._overload, self._defers, allowed)
 
     @property
     def _running(self) -> Run | None:

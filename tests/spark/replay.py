@@ -131,14 +131,10 @@ class Replay:
         tasks: int = 2,
         strategy: str = "auto",
         plan: str = "auto",
-        balance: str = "auto",
-        balance_options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(
-            spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan, balance=balance,
-            balance_options=balance_options,
-        )  # fmt: skip
+        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan, **options)
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)
