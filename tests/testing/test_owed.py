@@ -12,8 +12,9 @@ from penstock.results.released import released
 from penstock.state.owed import Owed
 from penstock.testing.engine import Engine
 from penstock.testing.generate import scenario
-from penstock.testing.runner import Story, constants
+from penstock.testing.runner import Story
 from penstock.testing.scenario import Batch, CleanUp, Options, Pressure
+from penstock.testing.settings import constants
 from tests.effort import examples
 
 COLUMNS = tuple(Column(name, "bigint") for name in ("at", "k", "l", "v"))

@@ -1,0 +1,54 @@
+"""What a scenario decides of the engine besides its events: intervals of periodic work, and what is put off."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from msgspec import structs
+
+from penstock.state.owed import Owed, numbers_in, ranges_of
+from penstock.step.owing import Chosen
+from penstock.step.stepper import Stepper
+from penstock.testing.model import parsed_once
+from penstock.testing.scenario import Options
+
+
+@contextmanager
+def constants(options: Options) -> Iterator[None]:
+    """Intervals of the engine's periodic work."""
+    with ExitStack() as stack:
+        for name, value in {
+            "penstock.state.compaction.FAN_IN": options.fan_in,
+            "penstock.state.registry.BUCKETS": options.buckets,
+            "penstock.state.manifest.SNAPSHOT_EVERY": options.snapshots,
+            "penstock.results.retention.UPKEEP_EVERY": options.upkeep,
+            "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
+            "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
+            "penstock.results.delivery.FIRST_RETRY": 0.0,
+            "penstock.catalog.compiled.parse_query": parsed_once,
+            "penstock.catalog.check_query.parse_query": parsed_once,
+        }.items():
+            stack.enter_context(patch(name, value))
+        yield
+
+
+def some_buckets(chance: random.Random, share: float, stepper: Stepper) -> Chosen:
+    """For each state table about this share of its buckets, or none."""
+    count = stepper.registry.buckets
+    tables = [t.name for t in stepper.network.tables] if share else []
+    return {name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables}
+
+
+def some_owed(chance: random.Random, share: float, owed: Sequence[Owed]) -> tuple[Owed, ...]:
+    """Parts of what is owed: some steps of some entries, and some of their buckets."""
+    found = []
+    for own in owed:
+        buckets = ranges_of([b for b in sorted(numbers_in(own.buckets)) if chance.random() < share])
+        first = chance.randint(own.first, own.last) if chance.random() < 0.5 else own.first
+        if buckets and chance.random() < 0.8:
+            found.append(structs.replace(own, first=first, last=chance.randint(first, own.last), buckets=buckets))
+    chance.shuffle(found)
+    return tuple(found)
