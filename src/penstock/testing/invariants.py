@@ -105,11 +105,15 @@ class Told:
         return {stream: reached.get(Closing(stream), NEVER) for stream in self.model.streams}
 
     def _check_early(self, name: str, life: Life, found: Bag) -> None:
-        """Each early result is what its window held after the step that has shown it."""
+        """Each early result is what its window, which was open, held after the step that has shown it."""
         by_step: dict[int, Bag] = {}
+        closed = {end: step for _, end, *_, step, final in found if final}
         for row, count in found.items():
-            if not row[-1]:
-                by_step.setdefault(row[-2], Bag())[row[:-2]] += count  # type: ignore[arg-type]
+            _, end, *_, step, final = row
+            if not final:
+                by_step.setdefault(step, Bag())[row[:-2]] += count  # type: ignore[arg-type]
+                if end in closed and step >= closed[end]:  # type: ignore[operator]
+                    raise Wrong(f"query {name} has shown early in step {step} what it has closed: {row}")
         self.early += len(by_step)
         held: dict[int, Bag] = {}
         for step, shown in by_step.items():
