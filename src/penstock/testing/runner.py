@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from penstock.catalog.choices import Choices
 from penstock.errors import PenstockError
+from penstock.model.memory import Limits
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
 from penstock.storage.local import LocalStore
@@ -240,12 +241,17 @@ class Story(Told):
         manner = Manner(options.mappers, options.retried, options.shuffled)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
-            manner=manner,
+            manner=manner, limits=self._limits(),
             chance=self.chance, clock=lambda: self.clock,
         )  # fmt: skip
         self.came = dict.fromkeys(self.model.streams, self.clock)
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
+
+    def _limits(self) -> Limits | None:
+        """Not every engine on a state need be limited."""
+        memory = self.scenario.options.memory
+        return Limits.of(memory, memory) if memory and self.chance.random() < 0.8 else None
 
     def _reopen(self, *, power: bool = False) -> None:
         """The process has died, and another one begins on its store."""
