@@ -78,7 +78,7 @@ class MirroredLog(OffsetLog):
                     self.state.delete_folder(f"{CHECKPOINT}/{folder}")
 
     def _restore(self, manifest: Manifest) -> None:
-        copies = _copies(self.state, manifest.epoch)
+        copies = self._copies_of(manifest)
         for batch in range(manifest.last_batch, -1, -1):
             try:
                 found = copies.read(batch)
@@ -90,6 +90,16 @@ class MirroredLog(OffsetLog):
                     self.store.write(name, text.encode())
             if found.whole:
                 return
+
+    def _copies_of(self, manifest: Manifest) -> Log[Copied]:
+        """The newest copies of the last committed batch: an owner that has read nothing may have made none.
+
+        An earlier owner may have copied another plan of that batch, which it did not commit.
+        """
+        folders = (int(name) for name in self.state.names(CHECKPOINT) if name.isdecimal())
+        known = [_copies(self.state, epoch) for epoch in sorted(folders, reverse=True)]
+        own = (copies for copies in known if manifest.last_batch in copies.numbers())
+        return next(own, _copies(self.state, manifest.epoch))
 
     def _copy(self, batch: int, *, whole: bool) -> None:
         """Put what the log says of a batch; all of it after a whole copy had to be put."""
