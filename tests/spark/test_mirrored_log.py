@@ -108,7 +108,7 @@ def test_the_next_owner_goes_on_from_the_last_committed_batch(seed):
         copies = _copies(ObjectStore(Objects("memory:", client=client)), int(folder))
         found = [copies.read(number) for number in copies.numbers()]
         assert len(found) <= 2 * WHOLE_EVERY
-        assert all(len([n for n in copy.files if "a_g1" in n]) <= COMPACT + 2 for copy in found)
+        assert all(len([n for n in copy.files if "a_g1" in n]) <= COMPACT for copy in found)
 
 
 def test_a_former_owner_writes_where_nobody_reads():

@@ -23,6 +23,7 @@ from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 WHOLE_EVERY = 64  # batches
+COMPACT = ".compact"  # an entry of a source's log with all before it
 
 SOURCES = f"{CHECKPOINT}/sources"
 
@@ -115,9 +116,11 @@ class MirroredLog(OffsetLog):
         """The files of the logs of all sources, without those that their last compacted one contains."""
         for source in self.store.names(SOURCES):
             names = [name for name in self.store.names(f"{SOURCES}/{source}") if not name.startswith(".")]
-            compact = max((int(n[: -len(".compact")]) for n in names if n.endswith(".compact")), default=-1)
+            numbers = {name: int(text) for name in names if (text := name.removesuffix(COMPACT)).isdecimal()}
+            last = max((number for name, number in numbers.items() if name.endswith(COMPACT)), default=-1)
             for name in names:
-                if not name.isdecimal() or int(name) > compact:
+                number = numbers.get(name)
+                if number is None or number > last or name == f"{last}{COMPACT}":
                     yield f"{SOURCES}/{source}/{name}"
 
 
