@@ -20,6 +20,7 @@ from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
 from penstock.step.accounts import phases_of
 from penstock.step.loop import Loop, Restarts
+from penstock.step.relief import owed_status
 from penstock.step.task import Reports
 
 
@@ -53,6 +54,8 @@ class Seen:
     order_seconds: Mapping[str, float]
     timings: Mapping[str, float]
     reports: Reports
+    explained: Sequence[str]  # of what is put off
+    put_off: int  # buckets
     warnings: Sequence[str]
     error: BaseException | None
 
@@ -74,6 +77,8 @@ class Seen:
             dict(stepper.optimizer.seconds),
             stepper.timings,
             stepper.last_reports,
+            stepper.relief.explained(),
+            len(stepper.relief.overload.put_off),
             tuple(stepper.warnings),
             loop.error,
         )
@@ -195,6 +200,7 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         },
         "queries": query_status(seen.registry, catalog, manifest, seen.sinks),
         **state_status(manifest),
+        "owed": owed_status(manifest, seen.put_off),
         "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in seen.sinks],
         "delay": seen.delays.longest(),
         "restarts": {

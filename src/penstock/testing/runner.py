@@ -532,7 +532,7 @@ def some_buckets(chance: random.Random, share: float, stepper: Stepper) -> Chose
     """For each state table about this share of its buckets, or none."""
     count = stepper.registry.buckets
     tables = [t.name for t in stepper.network.tables] if share else []
-    return {name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables}
+    return Chosen({name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables})
 
 
 def some_owed(chance: random.Random, share: float, owed: Sequence[Owed]) -> tuple[Owed, ...]:
