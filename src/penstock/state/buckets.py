@@ -3,7 +3,7 @@
 Their number is fixed per state directory; each step assigns buckets to tasks anew (decision 0013). Tasks serve
 consecutive buckets, so that a run holds few ranges of keys and most runs are not opened. A bucket with more work than
 one task should have is *split*: its owner stores the rows, and several tasks take turns to probe with them
-(decision 0041).
+(decision 0042).
 """
 
 from __future__ import annotations

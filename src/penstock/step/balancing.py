@@ -1,4 +1,4 @@
-"""Costs of buckets from the reports of steps, and the map of buckets that the next step gets (decision 0041).
+"""Costs of buckets from the reports of steps, and the map of buckets that the next step gets (decision 0042).
 
 The map is part of the record of a step; the costs are in memory, and a new engine learns them again.
 """

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prices:
-    """Seconds for a unit of work, on one core (decision 0041): a new row is received, sorted and stored."""
+    """Seconds for a unit of work, on one core (decision 0042): a new row is received, sorted and stored."""
 
     row: float = 0.12e-6
     probed: float = 50e-9
