@@ -21,6 +21,8 @@ from penstock.planner.steering import Steering
 from penstock.results.released import horizon
 from penstock.results.retention import following_upkeep
 from penstock.results.views import views_of
+from penstock.state.balance.policies import OFF
+from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
@@ -29,6 +31,7 @@ from penstock.state.side_files import next_expiry
 from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
+from penstock.step.balancing import Balancer, map_of
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
 from penstock.step.compose import choose_tiers
@@ -41,6 +44,7 @@ from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
+from penstock.step.relief import Relief
 from penstock.step.suspended import resumed
 from penstock.step.task import Reports
 from penstock.step.upkeep import forget_streams, put_in_order
@@ -62,6 +66,7 @@ class Stepper:
         tasks: int,
         bound: Bound | None = None,
         limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
@@ -78,7 +83,8 @@ class Stepper:
         self.clock = clock
         self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
-        self.put_off: Chosen = {}
+        self.relief = relief or Relief()
+        self.put_off: Chosen | None = None  # instead of what the relief chooses
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -87,7 +93,11 @@ class Stepper:
         """Continue from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
-        self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
+        choices = self.catalog.choices
+        self.optimizer = Optimizer(
+            lambda network, now: self.catalog.steer(network, now, self.tasks),
+            Balancer(choices.policy, choices.balancing),
+        )
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
@@ -122,8 +132,15 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            limits=self.limits, tiers=self.tiers, put_off=self.put_off,
+            limits=self.limits, tiers=self.tiers,
+            put_off=self.relief.chosen(self.network, self.registry) if self.put_off is None else self.put_off,
+            balanced=self.optimizer.balancer.policy != OFF,
         )  # fmt: skip
+
+    @property
+    def buckets(self) -> BucketMap:
+        """Which task serves which buckets in the next step."""
+        return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +171,13 @@ class Stepper:
             now = at_once(left)
             self._step(CleanUp(now), self.state)
             owed = None if owed is None else without_paid(owed, now)
+
+    def pay(self, may: float) -> None:
+        """Run some owed probes, in about as many seconds."""
+        if self.manifest.owed:
+            started = time.perf_counter()
+            self._step(CleanUp(self.relief.due(self.manifest.owed)), self.state)
+            self.relief.paid(time.perf_counter() - started, may)
 
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
@@ -212,6 +236,9 @@ class Stepper:
         record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
+            seconds = ran - (planned if started is None else started)
+            of = plan.task.buckets
+            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, of)
             self.last_reports = reports
             self.heard = self.heard.after(reports, record.clock)
         self._warn(warnings)
