@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.errors import RegistrationError
 from penstock.storage.cache import Cache
 from penstock.storage.object import ObjectStore
 from penstock.storage.objects import Objects
@@ -33,3 +34,10 @@ def test_a_view_is_computed_updated_reopened_and_dropped(tmp_path, cached):
         again.drop_view(name, missing=True)
     assert store.names("views") == []
     again.close()
+
+
+def test_what_only_spark_could_do_there_is_refused(tmp_path):
+    made = catalog(tmp_path, ObjectStore(Objects("memory:", client=memory())))
+    with pytest.raises(RegistrationError, match=r"view 'v' .* memory: is no folder; leave out computed='spark'"):
+        made.add_view(ALL, "v", computed="spark")
+    made.close()
