@@ -1,1 +1,1 @@
-"""Arrow columns of rows: types, terms, key hashes, codes, verdicts, parcels. Pure functions; no Spark, plans or files."""
+"""Arrow columns: types, terms, key hashes, codes, verdicts, parcels. Pure functions; no Spark, no plans, no files."""
