@@ -25,6 +25,7 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
 from penstock.model.limits import MOST_BYTES, MOST_ROWS
+from penstock.model.memory import read_size
 from penstock.model.time import SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
@@ -36,6 +37,7 @@ from penstock.results.part import Part
 from penstock.results.views import part_of, view_of
 from penstock.run import Run
 from penstock.spark.analysis import SparkAnalysis
+from penstock.spark.executor_memory import budget_of
 from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
@@ -95,6 +97,7 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> None:
         """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
@@ -110,6 +113,9 @@ class Engine:
         with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
         stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
         `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+
+        `memory`, such as '4 GB', is what an executor may use: its Java process with its heap, and its Python workers.
+        What does not fit is put aside on local disks. Without it, what a step needs grows with its input.
         """
         self.spark = spark
         self.store = open_store(state_dir, durable=durable, storage=storage)
@@ -124,6 +130,7 @@ class Engine:
         self.expire_every, self.bound = expire_every, Bound(result_rows, result_bytes)
         refuse_gone(spark, self.store.root)
         check_workers(spark)
+        self.limits = None if memory is None else budget_of(spark, read_size(memory)).limits
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
             parameters = Parameters(**(order_options or {}))
@@ -152,18 +159,22 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
 
-        `settings` are Spark's, with `__` for each dot.
+        `settings` are Spark's, with `__` for each dot. With `memory` the heap is half of it, and at most 2 GB, unless
+        `spark__driver__memory` says otherwise.
         """
+        if memory is not None and not {"spark__driver__memory", "spark.driver.memory"} & settings.keys():
+            settings["spark__driver__memory"] = f"{min(2 << 10, read_size(memory) >> 21)}m"
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes, storage=storage,
+            result_bytes=result_bytes, memory=memory, storage=storage,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -428,7 +439,8 @@ class Engine:
             read_length(trigger, "trigger")
         run = Run(
             self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
-            expire_every=self.expire_every, schedule=Schedule(trigger, bound), available_now=available_now, final=final,
+            limits=self.limits, expire_every=self.expire_every, schedule=Schedule(trigger, bound),
+            available_now=available_now, final=final,
         )  # fmt: skip
         before, self._run = self._run, run
         try:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.requests import RequestLog
+from penstock.model.memory import Limits
 from penstock.requests import Requests
 from penstock.results.sink import Into, OpenSink
 from penstock.spark.batches import SparkBatches
@@ -58,6 +59,7 @@ class Run:
         *,
         tasks: int,
         bound: Bound,
+        limits: Limits | None,
         expire_every: int,
         schedule: Schedule,
         available_now: bool,
@@ -67,7 +69,7 @@ class Run:
         self.spark, self.store, self.catalog, self.schedule, self.tasks = spark, store, catalog, schedule, tasks
         self.active = self.ended = False
         self.warnings: list[str] = []
-        self.executor = SparkExecutor(spark)
+        self.executor = SparkExecutor(spark, limits)
         with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(store.owner_lock())
             self._log = stack.enter_context(opened_log(store))
@@ -79,6 +81,7 @@ class Run:
             self.core = Core(
                 self.executor, self._log, catalog, store, self._open_sink,
                 lambda network: lay_out_needed(network, inputs.frames), tasks=tasks, bound=bound,
+                limits=limits,
                 expire_every=expire_every, follows_clock=not available_now, warnings=self.warnings, cause=cause,
             )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery

@@ -151,12 +151,20 @@ def query_status(
 
 
 def state_status(manifest: Manifest) -> dict[str, Any]:
-    """The amounts of state and of results."""
+    """The amounts of state and of results, and what was done for lack of memory since the state began."""
+    counters, cold = manifest.counters, [run for run in manifest.runs.values() if run.cold]
     return {
         "state": {
             "rows": sum(r.rows for r in manifest.runs.values()),
             "bytes": sum(r.bytes for r in manifest.runs.values()),
             "runs": len(manifest.runs),
+            "cold": {"runs": len(cold), "bytes": sum(r.bytes for r in cold)},
+        },
+        "memory": {
+            "pieces": counters.engine.pieces,
+            "aside_bytes": counters.engine.aside_bytes,
+            "blocks_read": sum(t.blocks for t in counters.tables.values()),
+            "blocks_skipped": sum(t.skipped for t in counters.tables.values()),
         },
         "results": {
             "files": len(manifest.results),

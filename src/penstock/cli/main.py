@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     with Interrupts() as interrupts, plain_warnings(script.path):
         try:
             with interrupts.held():
-                engine = start_spark(state, options.cores, console, beside(state) / SPARK_LOG)
+                engine = start_spark(state, options.cores, console, beside(state) / SPARK_LOG, options.memory)
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)

@@ -170,6 +170,7 @@ class Loop:
         if event is not None:
             yield event
             return
+        self.core.store.check_owner()  # else it would be noticed only when there is something to commit
         if error := self.batches.gone(self.core.stepper.manifest.step):
             yield ExecutorGone(error)
         elif not self.batches.active:

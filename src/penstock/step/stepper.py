@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import StepError
+from penstock.model.memory import Limits
 from penstock.planner import pane_sharing
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
@@ -25,10 +26,12 @@ from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.side_files import next_expiry
+from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
+from penstock.step.compose import choose_tiers
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
 from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
@@ -57,16 +60,19 @@ class Stepper:
         *,
         tasks: int,
         bound: Bound | None = None,
+        limits: Limits | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `warnings` gets warnings about streams; `clock` tells the time, in seconds.
+        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams; `clock`
+        tells the time, in seconds.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
+        self.limits, self.tiers = limits, ALL_HOT
         self.views = partial(views_of, catalog)
         self.clock = clock
         self.heard = Heard(clock(), follows_clock=follows_clock)
@@ -84,6 +90,7 @@ class Stepper:
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
+        self._choose_tiers()
 
     @property
     def manifest(self) -> Manifest:
@@ -114,7 +121,7 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            put_off=self.put_off,
+            limits=self.limits, tiers=self.tiers, put_off=self.put_off,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -234,6 +241,12 @@ class Stepper:
 
     def _commit(self, record: Entry) -> None:
         self.committed.commit(record)
+        self._choose_tiers()
+
+    def _choose_tiers(self) -> None:
+        """What is cold from the next step on."""
+        if self.limits is not None:
+            self.tiers = choose_tiers(self.tiers, self.network, self.manifest, self.limits.hot)
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""

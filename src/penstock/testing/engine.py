@@ -22,6 +22,7 @@ from penstock.catalog.choices import Choices
 from penstock.catalog.terms_analysis import TermsAnalysis
 from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
+from penstock.model.memory import Limits
 from penstock.reference import Row
 from penstock.results.views import results_table
 from penstock.sql import AdvanceStream, AlterStream, CreateQuery, DropQuery, DropStream, altered, parse_script
@@ -47,11 +48,12 @@ class Engine:
         expire_every: int = 1,
         manner: Manner | None = None,
         chance: random.Random | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.source = HandedOver() if source is None else source
-        self.tasks, self.expire_every, self.clock = tasks, expire_every, clock
+        self.tasks, self.expire_every, self.limits, self.clock = tasks, expire_every, limits, clock
         self.executor = InProcess(manner or Manner(), chance or random.Random(0))
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
@@ -110,6 +112,7 @@ class Engine:
             self.executor,
             tasks=self.tasks,
             expire_every=self.expire_every,
+            limits=self.limits,
             clock=self.clock,
         )
         self._left = None

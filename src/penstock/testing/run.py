@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import ResultsError
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.routes import Routes
 from penstock.results.open_sink import open_sink
@@ -34,6 +35,7 @@ class Run:
         *,
         tasks: int,
         expire_every: int,
+        limits: Limits | None,
         clock: Callable[[], float],
     ) -> None:
         self.catalog, self.store, self.log = catalog, store, source.on(store)
@@ -43,6 +45,7 @@ class Run:
             opened = partial(open_sink, tables=self._tables, store=store, owner=read_id(store))
             self.core = Core(
                 executor, self.log, catalog, store, opened, self._layout, tasks=tasks, expire_every=expire_every,
+                limits=limits,
                 clock=clock,
             )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery
