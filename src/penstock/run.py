@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.requests import RequestLog
 from penstock.model.memory import Limits
+from penstock.planner.admission import Admission
 from penstock.requests import Requests
 from penstock.results.sink import Into, OpenSink
 from penstock.spark.batches import SparkBatches
@@ -36,9 +37,10 @@ from penstock.state.registry import QueryRecord
 from penstock.status import Rates, Seen, status_of
 from penstock.step.bound import Bound
 from penstock.step.core import Core, committed, refuse_ended
-from penstock.step.happened import AdvanceAsked, ChangeAsked, ResumeAsked
+from penstock.step.happened import AdvanceAsked, ChangeAsked, CleanUpAsked, ResumeAsked
 from penstock.step.inbox import Inbox
 from penstock.step.loop import Loop
+from penstock.step.relief import Relief
 from penstock.storage.faults import told_plainly
 from penstock.storage.identity import read_id
 from penstock.storage.store import Store
@@ -60,6 +62,7 @@ class Run:
         tasks: int,
         bound: Bound,
         limits: Limits | None,
+        relief: Relief,
         expire_every: int,
         schedule: Schedule,
         available_now: bool,
@@ -77,11 +80,12 @@ class Run:
             self.batches = SparkBatches(
                 spark, catalog, inputs, self.executor, store.root, self._log, inbox, schedule, lambda: self.name,
                 self._warm, only_present=available_now,
+                admission=None if limits is None or available_now else Admission(),
             )  # fmt: skip
             self.core = Core(
                 self.executor, self._log, catalog, store, self._open_sink,
                 lambda network: lay_out_needed(network, inputs.frames), tasks=tasks, bound=bound,
-                limits=limits,
+                limits=limits, relief=relief,
                 expire_every=expire_every, follows_clock=not available_now, warnings=self.warnings, cause=cause,
             )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery
@@ -113,6 +117,10 @@ class Run:
         It returns when the run has ended. Called by a sink it returns at once: the run ends after this step.
         """
         self.loop.stop(final=final)
+
+    def clean_up(self) -> None:
+        """Run all probes that were put off under pressure; the missing results are committed when this returns."""
+        self.loop.ask(CleanUpAsked())
 
     def status(self) -> dict[str, Any]:
         """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks.

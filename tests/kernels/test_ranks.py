@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.ranks import _numbers
 from penstock.model import Column, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import STRATEGIES
@@ -79,6 +84,12 @@ def test_windows_count_the_rows_since_their_query_began(
     for number, (query, start) in enumerate(zip(workload.parsed, starts, strict=True)):
         seen = {name: [row for step in own[start:] for row in step.accepted] for name, own in steps.items()}
         assert bag(done.answer(number)) == bag(results(query, workload.streams, seen)), query.sql
+
+
+def test_of_two_zeros_the_negative_one_comes_first_and_other_numbers_are_not_split() -> None:
+    first, second = _numbers(pa.array([-1.5, -0.0, 0.0, -math.inf, math.nan, None]))
+    assert list(np.lexsort((second, first))) == [5, 3, 0, 1, 2, 4]
+    assert second.tolist() == [0, -1, 0, 0, 0, 0]
 
 
 def answer(count: int, *steps: dict[str, list[tuple[int, int]]]) -> list[tuple[object, ...]]:

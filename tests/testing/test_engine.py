@@ -107,6 +107,28 @@ def test_a_store_has_one_engine_and_what_has_ended_stays_so():
         engine.tick()
 
 
+def test_a_batch_that_comes_again_is_no_step_and_with_other_rows_an_error():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    before = engine.manifest
+    engine.run.stepper.run_batch({}, 0)
+    assert engine.manifest is before
+    engine.store.written_elsewhere("checkpoint/offsets/0", b"5\n")
+    with pytest.raises(StateError, match="comes again with other rows"):
+        engine.run.stepper.run_batch({}, 0)
+
+
+def test_a_state_whose_declarations_are_lost_is_refused():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    assert engine.manifest.version == 1
+    engine.query(SUMS, name="sums")
+    engine.stop()
+    engine.store.delete("registry/00000001.json")
+    with pytest.raises(StateError, match="registry version 1 is missing"):
+        engine_of(engine.store, engine.source)
+
+
 def test_more_queries_than_a_word_has_bits_are_told_apart():
     joins = {f"j{n}": f"{JOIN} AND a.v > {n}" for n in range(70)}
     sums = {

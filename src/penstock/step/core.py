@@ -30,6 +30,7 @@ from penstock.step.commit import check_runs
 from penstock.step.ending import is_ending
 from penstock.step.layout import Layout
 from penstock.step.ports import Executor, Source
+from penstock.step.relief import Relief
 from penstock.step.stepper import Stepper
 from penstock.storage.store import Store
 
@@ -53,6 +54,7 @@ class Core:
         tasks: int,
         bound: Bound | None = None,
         limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
@@ -64,7 +66,7 @@ class Core:
         self.stepper = Stepper(
             executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, limits=limits,
             expire_every=expire_every,
-            follows_clock=follows_clock, warnings=warnings, clock=clock,
+            follows_clock=follows_clock, warnings=warnings, relief=relief, clock=clock,
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:

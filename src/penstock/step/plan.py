@@ -59,7 +59,7 @@ class State:
     sides_due: float | None = None
     limits: Limits | None = None
     tiers: Tiers = ALL_HOT
-    put_off: Chosen = field(default_factory=dict)  # the buckets whose probes the next batch puts off
+    put_off: Chosen = field(default_factory=Chosen)  # the buckets whose probes the next batch puts off
 
     @property
     def retained(self) -> dict[str, int | None]:

@@ -41,6 +41,7 @@ from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
+from penstock.step.relief import Relief
 from penstock.step.task import Reports
 from penstock.step.upkeep import forget_streams, put_in_order, resumed
 from penstock.storage.crash_points import kill_point
@@ -61,6 +62,7 @@ class Stepper:
         tasks: int,
         bound: Bound | None = None,
         limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
@@ -77,7 +79,8 @@ class Stepper:
         self.clock = clock
         self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
-        self.put_off: Chosen = {}
+        self.relief = relief or Relief()
+        self.put_off: Chosen | None = None  # instead of what the relief chooses
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -121,7 +124,8 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            limits=self.limits, tiers=self.tiers, put_off=self.put_off,
+            limits=self.limits, tiers=self.tiers,
+            put_off=self.relief.chosen(self.network, self.registry) if self.put_off is None else self.put_off,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -153,6 +157,13 @@ class Stepper:
             now = at_once(left)
             self._step(CleanUp(now), self.state)
             owed = None if owed is None else without_paid(owed, now)
+
+    def pay(self, may: float) -> None:
+        """Run some owed probes, in about as many seconds."""
+        if self.manifest.owed:
+            started = time.perf_counter()
+            self._step(CleanUp(self.relief.due(self.manifest.owed)), self.state)
+            self.relief.paid(time.perf_counter() - started, may)
 
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
@@ -211,6 +222,9 @@ class Stepper:
         record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
+            seconds = ran - (planned if started is None else started)
+            of = plan.task.buckets
+            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, of)
             self.last_reports = reports
             self.heard = self.heard.after(reports, record.clock)
         self._warn(warnings)
