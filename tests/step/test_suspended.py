@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from penstock.step.suspended import resumed
 
 from penstock.errors import RegistrationError
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.suspension import Suspension
+from penstock.step.upkeep import resumed
 
 QUERY = QueryRecord(1, "q", "")
 RECORDS = (QUERY, QueryRecord(2, "_q", "", owner="q"), QueryRecord(3, "other", ""))
