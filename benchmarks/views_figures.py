@@ -22,7 +22,7 @@ from benchmarks.views import BATCH, RECOMPUTE, Bench, Case, Size
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Relation, Tpch, fingerprint, tpch_files
 from lab.maintenance import beam, hamiltonian_paths
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.choice import priced
 from penstock.planner.views.formulas import stepper

@@ -246,7 +246,8 @@ class StrawRun:
         query = {"results": 3, "errors": 0, "suspended": None}
         state = {"rows": 5, "bytes": 2048, "runs": 1}
         return {
-            "step": 4, "streams": {"a": stream}, "queries": {"q": query}, "state": state, "timings": {}, "warnings": [],
+            "step": 4, "streams": {"a": stream}, "queries": {"q": query}, "state": state, "owed": {"rows": 0},
+            "timings": {}, "warnings": [],
         }  # fmt: skip
 
     def await_termination(self, timeout=None):

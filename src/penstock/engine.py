@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
 from penstock.model.limits import MOST_BYTES, MOST_ROWS
+from penstock.model.memory import read_size
 from penstock.model.time import SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
+from penstock.planner.deferral.overload import Overload
+from penstock.planner.deferral.overload import Parameters as Deferral
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
@@ -36,6 +40,7 @@ from penstock.results.part import Part
 from penstock.results.views import part_of, view_of
 from penstock.run import Run
 from penstock.spark.analysis import SparkAnalysis
+from penstock.spark.executor_memory import budget_of
 from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
@@ -67,6 +72,7 @@ from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
+from penstock.step.relief import Relief
 from penstock.step.suspended import resumed
 from penstock.storage.faults import told_plainly
 from penstock.storage.open_store import open_store
@@ -75,6 +81,8 @@ from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
+
+OVERLOAD = ("off", "defer")
 
 
 class Engine:
@@ -95,6 +103,9 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
+        memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
     ) -> None:
         """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
@@ -110,6 +121,12 @@ class Engine:
         with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
         stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
         `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+
+        With `overload` 'defer', buckets of keys put off their probes while steps take longer than the trigger allows,
+        and their results come later, exactly; `overload_options` are its parameters, such as `selector` and `share`.
+
+        `memory`, such as '4 GB', is what an executor may use: its Java process with its heap, and its Python workers.
+        What does not fit is put aside on local disks. Without it, what a step needs grows with its input.
         """
         self.spark = spark
         self.store = open_store(state_dir, durable=durable, storage=storage)
@@ -124,6 +141,7 @@ class Engine:
         self.expire_every, self.bound = expire_every, Bound(result_rows, result_bytes)
         refuse_gone(spark, self.store.root)
         check_workers(spark)
+        self.limits = None if memory is None else budget_of(spark, read_size(memory)).limits
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
             parameters = Parameters(**(order_options or {}))
@@ -131,6 +149,13 @@ class Engine:
             raise RegistrationError(f"order_options: {error}") from None
         with told_plainly():
             self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+        if overload not in OVERLOAD:
+            raise RegistrationError(f"overload must be one of {', '.join(OVERLOAD)}, not {overload!r}")
+        try:
+            self._overload = Overload(Deferral(**(overload_options or {})))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"overload_options: {error}") from None
+        self._defers = overload == "defer"
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
@@ -152,18 +177,25 @@ class Engine:
         plan: str = "auto",
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
+        memory: str | int | None = None,
         storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
 
-        `settings` are Spark's, with `__` for each dot.
+        `settings` are Spark's, with `__` for each dot. With `memory` the heap is half of it, and at most 2 GB, unless
+        `spark__driver__memory` says otherwise.
         """
+        if memory is not None and not {"spark__driver__memory", "spark.driver.memory"} & settings.keys():
+            settings["spark__driver__memory"] = f"{min(2 << 10, read_size(memory) >> 21)}m"
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
             order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes, storage=storage,
+            result_bytes=result_bytes, memory=memory, storage=storage, overload=overload,
+            overload_options=overload_options,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -426,9 +458,11 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
+        schedule = Schedule(trigger, bound)
         run = Run(
             self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
-            expire_every=self.expire_every, schedule=Schedule(trigger, bound), available_now=available_now, final=final,
+            limits=self.limits, expire_every=self.expire_every, schedule=schedule,
+            available_now=available_now, final=final, relief=self._relief(lambda: schedule.longest_step),
         )  # fmt: skip
         before, self._run = self._run, run
         try:
@@ -502,10 +536,11 @@ class Engine:
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
-        return explain_network(
+        found = explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
             manifest.folding, manifest.panes, way,
         )  # fmt: skip
+        return "\n".join([found, *(running.seen.explained if running is not None and name is None else ())])
 
     def decisions(self) -> list[dict[str, Any]]:
         """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first.
@@ -531,6 +566,10 @@ class Engine:
         return ManifestLog(self.store).load() if self._running is None else self._running.stepper.manifest
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _relief(self, allowed: Callable[[], float] = lambda: inf) -> Relief:
+        """What a run does under pressure, if a step may take that long."""
+        return Relief(self._overload, self._defers, allowed)
 
     @property
     def _running(self) -> Run | None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.requests import RequestLog
+from penstock.model.memory import Limits
 from penstock.requests import Requests
 from penstock.results.sink import Into, OpenSink
 from penstock.spark.batches import SparkBatches
@@ -35,9 +36,10 @@ from penstock.state.registry import QueryRecord
 from penstock.status import Rates, Seen, status_of
 from penstock.step.bound import Bound
 from penstock.step.core import Core, committed, refuse_ended
-from penstock.step.happened import AdvanceAsked, ChangeAsked, ResumeAsked
+from penstock.step.happened import AdvanceAsked, ChangeAsked, CleanUpAsked, ResumeAsked
 from penstock.step.inbox import Inbox
 from penstock.step.loop import Loop
+from penstock.step.relief import Relief
 from penstock.storage.faults import told_plainly
 from penstock.storage.identity import read_id
 from penstock.storage.store import Store
@@ -58,6 +60,8 @@ class Run:
         *,
         tasks: int,
         bound: Bound,
+        limits: Limits | None,
+        relief: Relief,
         expire_every: int,
         schedule: Schedule,
         available_now: bool,
@@ -67,7 +71,7 @@ class Run:
         self.spark, self.store, self.catalog, self.schedule, self.tasks = spark, store, catalog, schedule, tasks
         self.active = self.ended = False
         self.warnings: list[str] = []
-        self.executor = SparkExecutor(spark)
+        self.executor = SparkExecutor(spark, limits)
         with told_plainly(), contextlib.ExitStack() as stack:
             stack.enter_context(store.owner_lock())
             self._log = stack.enter_context(opened_log(store))
@@ -79,6 +83,7 @@ class Run:
             self.core = Core(
                 self.executor, self._log, catalog, store, self._open_sink,
                 lambda network: lay_out_needed(network, inputs.frames), tasks=tasks, bound=bound,
+                limits=limits, relief=relief,
                 expire_every=expire_every, follows_clock=not available_now, warnings=self.warnings, cause=cause,
             )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery
@@ -110,6 +115,10 @@ class Run:
         It returns when the run has ended. Called by a sink it returns at once: the run ends after this step.
         """
         self.loop.stop(final=final)
+
+    def clean_up(self) -> None:
+        """Run all probes that were put off under pressure; the missing results are committed when this returns."""
+        self.loop.ask(CleanUpAsked())
 
     def status(self) -> dict[str, Any]:
         """The status of the run: steps, streams (rows, rates, lag), queries, state, sinks.

@@ -20,6 +20,7 @@ from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
 from penstock.step.accounts import phases_of
 from penstock.step.loop import Loop, Restarts
+from penstock.step.relief import owed_status
 from penstock.step.task import Reports
 
 
@@ -52,6 +53,8 @@ class Seen:
     order_seconds: Mapping[str, float]
     timings: Mapping[str, float]
     reports: Reports
+    explained: Sequence[str]  # of what is put off
+    put_off: int  # buckets
     warnings: Sequence[str]
     error: BaseException | None
 
@@ -72,6 +75,8 @@ class Seen:
             dict(stepper.optimizer.seconds),
             stepper.timings,
             stepper.last_reports,
+            stepper.relief.explained(),
+            len(stepper.relief.overload.put_off),
             tuple(stepper.warnings),
             loop.error,
         )
@@ -151,12 +156,20 @@ def query_status(
 
 
 def state_status(manifest: Manifest) -> dict[str, Any]:
-    """The amounts of state and of results."""
+    """The amounts of state and of results, and what was done for lack of memory since the state began."""
+    counters, cold = manifest.counters, [run for run in manifest.runs.values() if run.cold]
     return {
         "state": {
             "rows": sum(r.rows for r in manifest.runs.values()),
             "bytes": sum(r.bytes for r in manifest.runs.values()),
             "runs": len(manifest.runs),
+            "cold": {"runs": len(cold), "bytes": sum(r.bytes for r in cold)},
+        },
+        "memory": {
+            "pieces": counters.engine.pieces,
+            "aside_bytes": counters.engine.aside_bytes,
+            "blocks_read": sum(t.blocks for t in counters.tables.values()),
+            "blocks_skipped": sum(t.skipped for t in counters.tables.values()),
         },
         "results": {
             "files": len(manifest.results),
@@ -176,6 +189,7 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         "streams": {n: stream_status(stream, manifest, rates, seen.held) for n, stream in seen.streams.items()},
         "queries": query_status(seen.registry, catalog, manifest, seen.sinks),
         **state_status(manifest),
+        "owed": owed_status(manifest, seen.put_off),
         "sinks": [{"sink": s.name, "delivered": s.delivered, "error": s.error} for s in seen.sinks],
         "delay": seen.delays.longest(),
         "restarts": {

@@ -131,9 +131,10 @@ class Replay:
         tasks: int = 2,
         strategy: str = "auto",
         plan: str = "auto",
+        **options: Any,
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan)
+        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan, **options)
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)

@@ -1,5 +1,7 @@
 """An engine whose state is in an object store: the same answers, restarts, sinks and results, on a real server."""
 
+import json
+import time
 import uuid
 from collections import Counter
 
@@ -11,6 +13,7 @@ from penstock import Engine, StateError
 from penstock.model.time import SECOND
 from penstock.spark.offset_log import CHECKPOINT
 from penstock.storage.cache import FOLDER_VARIABLE
+from penstock.storage.lease import LeaseLostError
 from penstock.storage.listed_folder import OWNER
 from penstock.storage.object import ObjectFiles
 from penstock.storage.objects import Objects
@@ -105,3 +108,20 @@ def test_rows_put_aside_are_read_and_a_lost_copy_of_sparks_log_is_refused(spark,
     engine.store.delete_folder(f"{CHECKPOINT}/{copies[-1]}")
     with pytest.raises(StateError, match=r"a copy of Spark's own log, is missing\. Restore manifest/ and checkpoint/"):
         engine_at(spark, tmp_path, place, 4).start(available_now=True)
+
+
+def test_a_run_whose_lease_was_taken_over_ends_although_it_has_nothing_to_do(spark, tmp_path, place):
+    engine = engine_at(spark, tmp_path, place, 1)
+    run = engine.start()
+    while engine.manifest().last_batch < 0:
+        assert run.active
+        time.sleep(0.1)
+    told = {"owner": "process 1", "host": "elsewhere", "id": "x", "seconds": 30, "renewals": 0, "released": False}
+    ObjectFiles(Objects(f"{place}/state")).put_if_absent("owner/000000000009.json", json.dumps(told).encode())
+    lease = engine.store._leases[""]
+    lease._renewed = -1e9  # as if it had slept
+    with pytest.raises(LeaseLostError, match=r"lost the lease on .*/state to process 1 on elsewhere"):
+        run.await_termination(60)
+    assert not run.active
+    assert not run.spark_query.isActive
+    assert engine.store.epoch == 0

@@ -310,6 +310,21 @@ def test_a_tick_that_fails_ends_the_run(looped):
         run.loop.wait(SECONDS)
 
 
+def test_a_run_whose_store_belongs_to_another_ends_although_nothing_happens(looped):
+    class Owned(MemoryStore):
+        taken = False
+
+        def check_owner(self):
+            if self.taken:
+                raise StateError("it was taken over")
+
+    store = Owned()
+    run = looped(engine_of(store, all=ALL))
+    store.taken = True
+    with pytest.raises(StateError, match="it was taken over"):
+        run.loop.wait(SECONDS)
+
+
 def test_a_change_that_is_refused_changes_nothing_and_harms_nobody(looped):
     run = looped()
     with pytest.raises(RegistrationError, match="another definition"):

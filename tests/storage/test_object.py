@@ -36,6 +36,19 @@ def test_a_put_whose_answer_is_lost_has_succeeded():
     assert store.read("log/1") == b"one"
 
 
+def test_a_put_that_was_repeated_below_and_found_itself_has_succeeded():
+    objects = FaultyObjects(memory())
+    store, plain = ObjectStore(objects), objects.create
+
+    def repeated(name, data, writer):
+        plain(name, data, writer)  # its answer is lost, and the client tries again
+        plain(name, data, writer)
+
+    objects.create = repeated
+    assert store.put_if_absent("log/1", b"one")
+    assert not store.put_if_absent("log/1", b"one")
+
+
 def test_a_put_that_fails_and_was_not_made_is_tried_again_and_then_refused():
     objects = FaultyObjects(memory())
     store, tried = ObjectStore(objects), []

@@ -102,6 +102,7 @@ def test_a_missing_file_is_an_error_to_read_but_not_to_delete(store):
     store.touch("runs/none")
     store.delete_folder("runs")
     assert store.names("runs") == []
+    assert store.sizes("runs") == {}
     assert not store.exists("runs/none")
 
 
@@ -233,6 +234,7 @@ class AnyStore(RuleBasedStateMachine):
         for folder in FOLDERS:
             mine = {n.rpartition("/")[2] for n in self.model if n.rpartition("/")[0] == folder}
             assert {n for n in self.store.names(folder) if self.store.exists(f"{folder}/{n}")} == mine
+            assert self.store.sizes(folder) == {n: len(self.model[f"{folder}/{n}"]) for n in mine}
         for name, data in self.model.items():
             assert self.store.read(name) == self.store.map(name).to_pybytes() == data
             assert self.store.size(name) == len(data)

@@ -1,5 +1,6 @@
 """Probes that steps put off: clean-ups find exactly what is missing, and everything that depends on it waits."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,13 @@ from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
 from penstock.planner.counters import TableCounters
+from penstock.planner.decisions import PuttingOff
+from penstock.planner.deferral.overload import Overload, Parameters
+from penstock.planner.deferral.selectors import SELECTORS
 from penstock.results.released import released
 from penstock.state.owed import Owed
+from penstock.step.owing import Chosen
+from penstock.step.relief import Relief
 from penstock.testing.engine import Engine
 from penstock.testing.generate import scenario
 from penstock.testing.runner import Story, constants
@@ -45,7 +51,7 @@ def begun(*queries, store=None, source=None, **options):
 
 def put_off(engine, buckets=ALL):
     """From now on no row probes whose bucket is among these."""
-    engine.run.stepper.put_off = {table.name: buckets for table in engine.run.stepper.network.tables}
+    engine.run.stepper.put_off = Chosen({table.name: buckets for table in engine.run.stepper.network.tables})
 
 
 def clean_up(engine, owed=None):
@@ -63,7 +69,7 @@ def test_rows_that_have_not_probed_are_seen_by_others_and_a_clean_up_finds_the_r
     engine = begun(PAIR)
     put_off(engine)
     engine.take(a=[row(1, 10)], b=[row(1, 20)])
-    engine.run.stepper.put_off = {}
+    engine.run.stepper.put_off = Chosen()
     engine.take(a=[row(2, 11)])  # meets the row of b, which has not probed
     assert engine.results("q0") == [(11, 20)]
     (of_a, of_b) = engine.manifest.owed
@@ -113,7 +119,7 @@ def test_nothing_expires_that_owed_probes_may_find_and_everything_does_afterward
     engine = begun(PAIR)
     put_off(engine)
     engine.take(a=[row(1, 10)], b=[row(1, 20)])
-    engine.run.stepper.put_off = {}
+    engine.run.stepper.put_off = Chosen()
     engine.take(a=[row(100, 11)], b=[row(100, 21)])
     engine.take(a=[row(200, 12)], b=[row(200, 22)])
     engine.tick()
@@ -129,7 +135,7 @@ def test_results_behind_owed_probes_are_not_complete_and_those_of_other_joins_ar
     engine = begun(PAIR, CHAIN)
     assert engine.run.stepper.network.joins[0].name != engine.run.stepper.network.joins[1].name
     engine.take(a=[row(5, 1)], b=[row(5, 2)], c=[row(5, 3)])
-    engine.run.stepper.put_off = {"c(l)": ALL}  # from which only the chain starts
+    engine.run.stepper.put_off = Chosen({"c(l)": ALL})  # from which only the chain starts
     engine.take(a=[row(20, 1)], b=[row(20, 2)], c=[row(20, 3)])
     known, catalog = engine.manifest, engine.catalog
     assert released(catalog, catalog.record("q0"), known) == 18
@@ -144,7 +150,7 @@ def test_an_aggregate_over_a_join_waits_for_owed_probes():
     put_off(engine)
     for own in (plain, engine):
         own.take(a=[row(1, 1)], b=[row(1, 2)])
-    engine.run.stepper.put_off = {}
+    engine.run.stepper.put_off = Chosen()
     for own in (plain, engine):
         own.take(a=[row(50, 1)], b=[row(50, 2)])
         for _ in range(5):
@@ -166,7 +172,7 @@ def test_a_sink_in_order_waits_for_owed_probes():
     engine.start()
     put_off(engine)
     engine.take(a=[row(1, 10)], b=[row(1, 20)])
-    engine.run.stepper.put_off = {}
+    engine.run.stepper.put_off = Chosen()
     engine.take(a=[row(50, 11)], b=[row(50, 21)])
     engine.take(a=[row(90, 12)], b=[row(90, 22)])
     assert got == []
@@ -178,7 +184,7 @@ def test_a_change_of_queries_comes_after_a_clean_up():
     engine = begun(PAIR)
     put_off(engine)
     engine.take(a=[row(1, 10)], b=[row(1, 20)])
-    engine.run.stepper.put_off = {}
+    engine.run.stepper.put_off = Chosen()
     engine.query(PAIR, name="later")
     assert engine.manifest.owed == ()
     engine.take(a=[row(2, 11)])
@@ -236,6 +242,41 @@ def test_a_query_without_results_while_it_was_suspended_gets_none_of_that_time_l
 
 def _fields(owed):
     return {name: getattr(owed, name) for name in owed.__struct_fields__}
+
+
+@pytest.mark.parametrize("selector", sorted(SELECTORS))
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_an_overloaded_engine_puts_off_by_what_it_measures_and_pays_when_it_may(selector, tasks):
+    """Each step is too slow, until all are short enough; some of what is owed is paid in between."""
+    chance = random.Random(f"{selector} {tasks}")
+    steps = [
+        {
+            name: [row(t, chance.randrange(9), k=chance.randrange(40), l=chance.randrange(5)) for _ in range(30)]
+            for name in "abc"
+        }
+        for t in range(12)
+    ]
+    plain, engine = begun(PAIR, CHAIN, SELF, tasks=tasks), begun(PAIR, CHAIN, SELF, tasks=tasks)
+    relief = engine.run.stepper.relief = Relief(
+        Overload(Parameters(selector, 0.4, steps=1, seconds=1e-9)), puts_off=True
+    )
+    for number, rows in enumerate(steps):
+        if number == 8:
+            relief.overload = replace(relief.overload, parameters=Parameters(selector, steps=1, seconds=3600.0))
+        plain.take(**rows)
+        engine.take(**rows)
+        if number % 3 == 2:
+            engine.run.stepper.pay(1e9)
+    kinds = [d.decision.after for d in engine.manifest.decisions if isinstance(d.decision, PuttingOff)]
+    assert kinds[0] != "0 buckets"
+    assert len(set(kinds[:4])) > 1  # more and more, and at last fewer
+    assert counted(engine).deferred > 0
+    assert len(relief.overload.put_off) < max(int(kind.split()[0]) for kind in kinds)
+    for own in (plain, engine):
+        own.stop(final=True)
+    assert counted(engine).deferred == counted(engine).cleaned
+    for name in ("q0", "q1", "q2"):
+        assert sorted(engine.results(name)) == sorted(plain.results(name))
 
 
 @settings(max_examples=examples(40), deadline=None)

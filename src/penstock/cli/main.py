@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.command(options)
         sys.stdout.flush()
     except SqlError as error:
-        return _complain(f"{options.script}:{error.line}:{error.column}", error.message, _marked(error))
+        return _complain(f"{options.script}:{error.line}:{error.column}", error.message, *error.marked)
     except PenstockError as error:
         return _complain(str(getattr(options, "script", None) or options.state), str(error))
     except BrokenPipeError:
@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     with Interrupts() as interrupts, plain_warnings(script.path):
         try:
             with interrupts.held():
-                engine = start_spark(state, options.cores, console, beside(state) / SPARK_LOG)
+                engine = start_spark(state, options.cores, console, beside(state) / SPARK_LOG, options.memory)
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)
@@ -181,7 +181,7 @@ def _check(options: argparse.Namespace) -> int:
     for statement, verdict in found:
         place = f"{options.script}:{statement.at.line}"
         if isinstance(verdict, SqlError):
-            _complain(f"{options.script}:{verdict.line}:{verdict.column}", verdict.message, _marked(verdict))
+            _complain(f"{options.script}:{verdict.line}:{verdict.column}", verdict.message, *verdict.marked)
         elif isinstance(verdict, NotChecked):
             console_for(stderr=True).print(f"{place}:{statement.at.column}: not checked: {verdict}", soft_wrap=True)
         elif not wrong and not isinstance(statement, Refused):
@@ -284,18 +284,6 @@ def _complain(place: str, message: str, *more: str) -> int:
     console.print("error: ", end="", style="bold red")
     console.print("\n".join([message, *(m for m in more if m)]), soft_wrap=True)
     return FAULT
-
-
-def _marked(error: SqlError) -> str:
-    """The source line, a caret under the place, the hint."""
-    parts = []
-    lines = error.text.split("\n")
-    if 1 <= error.line <= len(lines):
-        line = lines[error.line - 1].rstrip("\r")
-        parts += [f"  {line}", "  " + re.sub(r"[^\t]", " ", line[: error.column - 1]) + "^"]
-    if error.hint:
-        parts.append(f"hint: {error.hint}")
-    return "\n".join(parts)
 
 
 def _opening(script: Script, engine: Engine, state: Path | str, resumed: int) -> str:

@@ -201,6 +201,8 @@ def state_line(status: Status) -> str:
     ]
     if spent:
         parts.append(f"{spent * 1000:,.0f} ms per step")
+    if owed := status["owed"]["rows"]:
+        parts.append(f"{_number(owed)} rows owe probes, for {age(status['owed']['seconds'])}")
     return "   ".join(parts)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock import __version__
 from penstock.errors import RegistrationError
+from penstock.model.memory import read_size
 from penstock.model.time import UNITS, duration
 from penstock.storage.objects import is_url
 from penstock.storage.place import local_path, state_path
@@ -83,6 +84,12 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
         help="with --trigger auto: how long a row may wait for its results",
     )
     run.add_argument("--cores", type=_positive, metavar="N", help="cores to use (default: all)")
+    run.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="SIZE",
+        help="what Java and the Python workers may use, e.g. 4GB (default: what a step needs)",
+    )
     run.set_defaults(command=commands["run"])
 
     check = parsers.add_parser("check", help="find mistakes in a script, start nothing")
@@ -188,6 +195,13 @@ def _into(text: str) -> Path | str:
 def _here(place: Callable[[str], str], text: str) -> Path:
     try:
         return Path(place(text))
+    except RegistrationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _memory(text: str) -> int:
+    try:
+        return read_size(text)
     except RegistrationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -83,7 +83,7 @@ def beside(state: Path | str) -> Path:
     return state if isinstance(state, Path) else Path("penstock-state", state.rpartition("/")[2])
 
 
-def start_spark(state: Path | str, cores: int | None, console: Console, log: Path) -> Engine:
+def start_spark(state: Path | str, cores: int | None, console: Console, log: Path, memory: int | None = None) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
     own = beside(state)
     try:
@@ -99,7 +99,7 @@ def start_spark(state: Path | str, cores: int | None, console: Console, log: Pat
 
             raise_only()
             warehouse = str((own / WAREHOUSE).absolute())  # Spark creates it in the current folder by default
-            return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
+            return Engine.local(state, cores=cores, memory=memory, spark__sql__warehouse__dir=warehouse)
     except PenstockError:
         raise
     except Exception as error:

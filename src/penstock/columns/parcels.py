@@ -106,11 +106,13 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
                         masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
 
 
-def portions(columns: Mapping[str, pa.Array], index: Ints, masks: Masks) -> Iterator[tuple[Ints, Masks]]:
+def portions(
+    columns: Mapping[str, pa.Array], index: Ints, masks: Masks, largest: int | None = None
+) -> Iterator[tuple[Ints, Masks]]:
     """The places and masks of rows in pieces near the size limit of a parcel; `columns` are of all rows."""
     rows = len(next(iter(columns.values())))
     size = sum(column.nbytes for column in columns.values()) / max(1, rows) + 8 * masks.shape[1]
-    most = max(1, int(MOST_BYTES / size))
+    most = max(1, int((largest or MOST_BYTES) / size))
     for start in range(0, len(index), most):
         yield index[start : start + most], masks[start : start + most]
 
@@ -145,21 +147,21 @@ def _at(column: pa.Array, places: pa.Array) -> pa.Array:
     return column if len(places) == len(column) else column.take(places)
 
 
-def pack(rows: Rows) -> Iterator[pa.Buffer]:
+def pack(rows: Rows, largest: int | None = None) -> Iterator[pa.Buffer]:
     """The rows as Arrow streams of bounded size."""
     columns = {
         **rows.columns,
         **{f"_m{word}": pa.array(rows.masks[:, word].copy()) for word in range(rows.masks.shape[1])},
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-    yield from _streams(batch.replace_schema_metadata({"stream": rows.stream}))
+    yield from _streams(batch.replace_schema_metadata({"stream": rows.stream}), largest or MOST_BYTES)
 
 
-def _streams(batch: pa.RecordBatch) -> Iterator[pa.Buffer]:
-    if batch.nbytes > MOST_BYTES and len(batch) > 1:
+def _streams(batch: pa.RecordBatch, largest: int) -> Iterator[pa.Buffer]:
+    if batch.nbytes > largest and len(batch) > 1:
         half = len(batch) // 2
-        yield from _streams(batch.slice(0, half))
-        yield from _streams(batch.slice(half))
+        yield from _streams(batch.slice(0, half), largest)
+        yield from _streams(batch.slice(half), largest)
         return
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -176,11 +178,12 @@ def unpack(parcel: pa.Buffer) -> Rows:
     return Rows(stream, columns, np.column_stack(words))
 
 
-def pack_table(table: pa.Table, about: Mapping[str, int]) -> Iterator[pa.Buffer]:
+def pack_table(table: pa.Table, about: Mapping[str, int], largest: int | None = None) -> Iterator[pa.Buffer]:
     """A table as Arrow streams of bounded size, each with `about` in its metadata."""
     if len(table):
         (batch,) = table.combine_chunks().to_batches()
-        yield from _streams(batch.replace_schema_metadata({**(table.schema.metadata or {}), ABOUT: json.dumps(about)}))
+        described = batch.replace_schema_metadata({**(table.schema.metadata or {}), ABOUT: json.dumps(about)})
+        yield from _streams(described, largest or MOST_BYTES)
 
 
 def unpack_table(parcel: pa.Buffer) -> tuple[pa.Table, dict[str, int]]:

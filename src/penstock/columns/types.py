@@ -13,13 +13,27 @@ ATOMIC = {
 }  # fmt: skip
 _HELD = {name: kind for name, kind in ATOMIC.items() if name != "binary"}
 KNOWN = ", ".join((*_HELD, "decimal(p,s)"))  # to sources of views
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_DECIMAL = re.compile(r"decimal\((\d{1,9}),\s*(-?\d{1,9})\)")  # numbers of any length would take long to read
 
 
 def decimal_digits(name: str) -> tuple[int, int] | None:
     """Precision and scale of a decimal type; None for others."""
     found = _DECIMAL.fullmatch(name)
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+def exact_digits(name: str) -> tuple[int, int] | None:
+    """Precision and scale of a decimal, or of the decimal that holds an integer type; None for others."""
+    return (_INTEGER_DIGITS[name], 0) if name in _INTEGER_DIGITS else decimal_digits(name)
+
+
+def decimal_of(operator: str, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Precision and scale of `+`, `-` or `*` of decimals, by the rule that Spark and Arrow share."""
+    if operator == "*":
+        return one[0] + other[0] + 1, one[1] + other[1]
+    scale = max(one[1], other[1])
+    return max(one[0] - one[1], other[0] - other[1]) + scale + 1, scale
 
 
 def arrow_type(name: str) -> pa.DataType:

@@ -48,12 +48,19 @@ def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
     """The delta of all rows of several deltas."""
     if len(deltas) == 1:
         return deltas[0]
+    return Delta(merge_fresh(table, [delta.rows for delta in deltas]), sum(delta.unwanted for delta in deltas))
+
+
+def merge_fresh(table: StateTable, pieces: Sequence[Rows]) -> Rows:
+    """All rows of sorted pieces of one step."""
+    if len(pieces) == 1:
+        return pieces[0]
     numbers: dict[tuple[int, ...], int] = {}
-    pieces = []
-    for delta in deltas:
-        own = np.array([numbers.setdefault(p, len(numbers)) for p in delta.rows.patterns], dtype=np.int32)
-        pieces.append((delta.rows, own[delta.rows.bits]))
-    return Delta(_merged(table, pieces, tuple(numbers)), sum(delta.unwanted for delta in deltas))
+    numbered = []
+    for rows in pieces:
+        own = np.array([numbers.setdefault(p, len(numbers)) for p in rows.patterns], dtype=np.int32)
+        numbered.append((rows, own[rows.bits]))
+    return _merged(table, numbered, tuple(numbers))
 
 
 def _merged(
@@ -64,9 +71,23 @@ def _merged(
     key, time = np.concatenate([rows.key for rows in runs]), np.concatenate([rows.time for rows in runs])
     order = row_order(table, key, time, lambda name: whole_column(runs, name), in_runs=True)
     picked = pa.array(order)
-    names = [*table.columns, *([STEP] if all(STEP in rows.columns for rows in runs) else ())]
-    columns = {name: whole_column(runs, name).take(picked) for name in names}  # one at a time: each is large
+    columns = {
+        name: whole_column(runs, name).take(picked) for name in _names(table, runs)
+    }  # one at a time: each is large
     return Rows(key[order], time[order], np.concatenate([ids for _, ids in pieces])[order], patterns, columns)
+
+
+def _names(table: StateTable, runs: Sequence[Rows]) -> list[str]:
+    return [*table.columns, *([STEP] if all(STEP in rows.columns for rows in runs) else ())]
+
+
+def types_of(table: StateTable, runs: Sequence[Rows]) -> dict[str, pa.DataType]:
+    """The types of the columns of all runs together; see `whole_column`."""
+    found = {}
+    for name in _names(table, runs):
+        kinds = (rows.columns[name].type for rows in runs if name in rows.columns)
+        found[name] = next((kind for kind in kinds if not pa.types.is_null(kind)), pa.null())
+    return found
 
 
 def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:

@@ -52,7 +52,7 @@ def _encode(network: Network, join: Join, route: Route, done: int, matches: Matc
     return bytes(sink.getvalue())
 
 
-def unpack(parcel: bytes, positions: Sequence[int]) -> Matches:
+def unpack(parcel: pa.Buffer | bytes, positions: Sequence[int]) -> Matches:
     """The composites of a parcel; `positions` in the order in which they were joined."""
     with pa.ipc.open_stream(parcel) as reader:
         table = reader.read_all().combine_chunks()

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.terms.evaluation import Lookup, values
 from penstock.columns.terms.values import Flags
-from penstock.kernels.compare import Lookup, values
 from penstock.model import And, Arithmetic, Compare, Expression, Literal, Ref, Term
 from penstock.model.expression import FLIPPED
 from penstock.planner.join import Join

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from penstock.kernels.compare import Lookup
+from penstock.columns.terms.evaluation import Lookup
 from penstock.kernels.conditions import Condition, at_end, at_hop, refuted
 from penstock.kernels.links import count_probes, count_results, links_of
 from penstock.kernels.matches import Matches, equal, extend, lookup, serving
@@ -20,12 +20,16 @@ from penstock.kernels.probe import Counts, Reach, Words, build_reach, nearest, p
 from penstock.kernels.ranges import Search, build_search, find_ranges
 from penstock.kernels.scan import pairs_by_time, scan
 from penstock.kernels.served import Served
+from penstock.kernels.streamed import parts_of
+from penstock.model.memory import Limits
 from penstock.planner.join import Join
 from penstock.planner.links import Link
 from penstock.planner.network import Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
+from penstock.state.cold import CACHE, Cold
 from penstock.state.run import Ints, Rows
 
+LEAST_PAIRS = 1 << 10  # at once: fewer would cost more than they take up
 FEW = 1 << 13  # this many matches of one run continue by themselves; fewer wait for those of other runs
 
 
@@ -42,6 +46,9 @@ class Work:
     flows: Counter[tuple[int, int, tuple[int, ...]]] = field(default_factory=Counter)
     probes: Counter[tuple[int, Link]] = field(default_factory=Counter)
     results: Counter[tuple[int, Link]] = field(default_factory=Counter)
+    ages: Counter[tuple[int, int]] = field(default_factory=Counter)  # by (state table, class of age): matches
+    blocks: Counter[int] = field(default_factory=Counter)  # by state table: blocks of cold runs that were read
+    skipped: Counter[int] = field(default_factory=Counter)  # and those that need not be
     deferred: Counter[int] = field(default_factory=Counter)
     cleaned: Counter[int] = field(default_factory=Counter)
 
@@ -50,12 +57,12 @@ class Work:
 class Slices:
     """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all."""
 
-    own: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    own: Mapping[int, Sequence[Rows | Cold]] = field(default_factory=dict)
     fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
-    whole: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    whole: Mapping[int, Sequence[Rows | Cold]] = field(default_factory=dict)
     every: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
 
-    def of(self, hop: Hop) -> list[Rows]:
+    def of(self, hop: Hop) -> list[Rows | Cold]:
         old, new = (self.whole, self.every) if hop.access == WHOLE else (self.own, self.fresh)
         return [*old.get(hop.table, ()), *(new.get(hop.table, ()) if hop.fresh else ())]
 
@@ -70,6 +77,7 @@ class Walk:
     slices: Slices
     served: Served
     work: Work
+    limits: Limits | None = None
     past: bool = False
 
     def came(self, rows: int) -> None:
@@ -127,30 +135,82 @@ class Walk:
             lead = nearest(self.join, composite.positions, hop.position)
             turned, places = (composite, None) if lead == composite.positions[0] else composite.led_by(lead)
         reach = _reach(self.network, self.join, turned.positions, hop.position)
-        runs = self.slices.of(hop)
+        # More matches of several runs wait only if they may: a part of them continues as well as all.
+        most = None if self.limits is None else pairs_at_once(self.limits, len(composite.positions))
+        bounded = {} if most is None else {"chunk": most}
         found: list[tuple[int, Ints, Ints, Words]] = []
-        for number, rows in enumerate(runs):
+        runs: list[Rows] = []  # those with matches that wait
+        waiting = thawed = 0
+        for run in self.slices.of(hop):
+            rows = run if isinstance(run, Rows) else self._thawed(run, turned, hop, reach)
+            if rows is None:
+                continue
             words = self.served.words(rows, hop.position)
             if hop.source is not None:
-                pieces = probe(composite.keys, composite.times, composite.bits, rows, words, reach, counts)
+                keys, times, own = composite.keys, composite.times, composite.bits
+                pieces = probe(keys, times, own, rows, words, reach, counts, **bounded)
             else:
                 pieces = self._scan(turned, hop.position, rows, words, reach, counts)
+            own_number = -1
             for turned_left, right, bits in pieces:
                 left = turned_left if places is None else places[turned_left]
+                if self.limits is not None:
+                    ages = np.abs(composite.times[left, 0] - rows.time[right])
+                    for age, count in enumerate(np.bincount(np.frexp(ages.astype(np.float64))[1]).tolist()):
+                        if count:
+                            self.work.ages[hop.table, age] += count
+                if isinstance(run, Cold):
+                    rows = run.rows()
                 if last and len(left) >= FEW:
                     whole = extend(composite, hop.position, ([rows], None, right), left, bits)
                     yield from self._checked(whole, hop, last=last)
                 else:
-                    found.append((number, left, right, bits))
+                    if own_number < 0:
+                        own_number = len(runs)
+                        runs.append(rows)
+                        thawed += run.size if isinstance(run, Cold) else 0
+                    found.append((own_number, left, right, bits))
+                    waiting += len(left)
+                    if (most is not None and waiting >= most) or thawed > self.thawed:
+                        yield from self._interleaved(composite, hop, runs, found, last=last)
+                        found, runs, waiting, thawed, own_number = [], [], 0, 0, -1
         if found:
-            # The next hop needs the composites in their own order: matches of several runs are interleaved.
-            left = np.concatenate([f[1] for f in found])
-            order = np.argsort(left, kind="stable")
-            run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
-            row = np.concatenate([f[2] for f in found])[order]
-            bits = np.concatenate([f[3] for f in found])[order]
-            longer = extend(composite, hop.position, (runs, run, row), left[order], bits)
-            yield from self._checked(longer, hop, last=last)
+            yield from self._interleaved(composite, hop, runs, found, last=last)
+
+    @property
+    def thawed(self) -> int:
+        """The bytes of blocks that matches may keep in memory."""
+        return CACHE if self.limits is None else self.limits.cache
+
+    def _thawed(self, cold: Cold, composite: Matches, hop: Hop, reach: Reach) -> Rows | None:
+        """What the probe needs of a block; None if it cannot have a match."""
+        if hop.source is None:  # an inequality may need any column
+            self.work.blocks[hop.table] += 1
+            return cold.rows()
+        start = composite.times[:, 0]
+        if not cold.may_match(composite.keys, int(start.min()) - reach.low, int(start.max()) + reach.high):
+            self.work.skipped[hop.table] += 1
+            return None
+        self.work.blocks[hop.table] += 1
+        return cold.head()
+
+    def _interleaved(
+        self,
+        composite: Matches,
+        hop: Hop,
+        runs: Sequence[Rows],
+        found: Sequence[tuple[int, Ints, Ints, Words]],
+        *,
+        last: bool,
+    ) -> Iterator[Matches]:
+        """Matches of several runs in the order of the composites, which the next hop needs."""
+        left = np.concatenate([f[1] for f in found])
+        order = np.argsort(left, kind="stable")
+        run = np.concatenate([np.full(len(f[1]), f[0], dtype=np.int64) for f in found])[order]
+        row = np.concatenate([f[2] for f in found])[order]
+        bits = np.concatenate([f[3] for f in found])[order]
+        longer = extend(composite, hop.position, (runs, run, row), left[order], bits)
+        yield from self._checked(longer, hop, last=last)
 
     def _scan(
         self, composite: Matches, position: int, rows: Rows, words: Words, reach: Reach, counts: Counts
@@ -175,6 +235,10 @@ class Walk:
             extended = extended.take(came_before(extended, hop.position))
             if len(extended) == 0:
                 return
+        for part in [extended] if self.limits is None else parts_of(extended, self.limits.work):
+            yield from self._checked_at_once(part, hop, last=last)
+
+    def _checked_at_once(self, extended: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
         matches = self.counted(self._verified(extended, hop))
         matches = self._conditions(matches, at_hop(self.join, hop.position, extended.positions, last=last))
         matches = self.final(matches) if last else matches
@@ -225,6 +289,11 @@ class Walk:
 
         bits = refuted(matches.bits, conditions, columns, errors)
         return matches if bits is matches.bits else serving(replace(matches, bits=bits))
+
+
+def pairs_at_once(limits: Limits, positions: int) -> int:
+    """How many pairs of composites with so many positions and rows may be in memory: references, times, and bits."""
+    return max(LEAST_PAIRS, limits.work // (32 * (positions + 1)))
 
 
 def _by_time(rows: Rows) -> tuple[Rows, Ints | None]:

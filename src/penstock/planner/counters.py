@@ -58,7 +58,8 @@ class TableCounters(Counts):
 
     `deferred` are rows whose probes were put off, `cleaned` those whose probes a clean-up has run, both by the start of
     each join. `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and
-    `results` the work of the links of a chain, by begin and end.
+    `results` the work of the links of a chain, by begin and end. `ages` are matches by the class of a stored row's
+    age, counted only where memory is limited; `blocks` of cold runs were read, and `skipped` without reading them.
     """
 
     unwanted: int = 0
@@ -79,6 +80,9 @@ class TableCounters(Counts):
     candidates: int = 0
     compared: int = 0
     dropped: int = 0
+    blocks: int = 0
+    skipped: int = 0
+    ages: dict[int, int] = {}
     deferred: int = 0
     cleaned: int = 0
     lives: dict[int, int] = {}
@@ -104,12 +108,17 @@ class JoinCounters(Counts):
 
 
 class EngineCounters(Counts):
-    """Steps with a job, steps without a batch, and what crossed the exchange."""
+    """Steps with a job, steps without a batch, what crossed the exchange, and what was put aside for lack of memory.
+
+    `pieces` are sorted pieces of new rows, `aside_bytes` all that tasks have put into files of their own.
+    """
 
     steps: int = 0
     ticks: int = 0
     sent_rows: int = 0
     sent_bytes: int = 0
+    pieces: int = 0
+    aside_bytes: int = 0
 
 
 class Counters(Counts):

@@ -1,4 +1,4 @@
-"""The decisions that steps record: about probe orders, routes, chains, pane sets and partials in mappers.
+"""The decisions that steps record: about probe orders, routes, chains, pane sets, partials in mappers, overload.
 
 One form for the record of a step, for EXPLAIN and for `Engine.decisions()`.
 """
@@ -63,8 +63,23 @@ class Sending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     reason: str
 
 
-Kind = Decision | Rerouted | Recut | Arrangement | Sending
-One = TypeVar("One", Decision, Rerouted, Recut, Arrangement, Sending)
+class PuttingOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="overload"):
+    """Under pressure the probes of more buckets are put off, or those of fewer when it is over, and why.
+
+    Costs are the seconds of the step and those that it may take; `share` is that of the work that is put off.
+    """
+
+    query: str  # the selector
+    before: str
+    after: str
+    old_cost: float
+    new_cost: float
+    share: float
+    reason: str
+
+
+Kind = Decision | Rerouted | Recut | Arrangement | Sending | PuttingOff
+One = TypeVar("One", Decision, Rerouted, Recut, Arrangement, Sending, PuttingOff)
 
 
 class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +95,7 @@ class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         match self.decision:
             case Decision():
                 return {"step": self.step, **found}
-            case Sending(before=before, after=after):
+            case Sending(before=before, after=after) | PuttingOff(before=before, after=after):
                 found |= {"check": 0, "before": [before], "after": [after]}
             case _:
                 pass

@@ -13,7 +13,7 @@ from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_le
 from penstock.planner.chain import link_of
 from penstock.planner.counters import Counters
 from penstock.planner.decisions import Decisions
-from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
+from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates, measured_line
 from penstock.planner.explain_derived import explain_derived
 from penstock.planner.explain_orders import Checks, explain_orders
 from penstock.planner.explain_sharing import explain_access, explain_stream, explain_table, last_recut
@@ -157,13 +157,7 @@ def _table(
         text = "".join(p if isinstance(p, str) else p.column for p in value.parts)
         where = "by Spark" if value.term is None else "in the kernel"
         lines.append(f"  computed {where} for {_count(len(entries), 'role')}: {text}")
-    counts = measured.table(table.name).shown()
-    held = [r for r in runs if r.table == table.name]
-    if held:
-        counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
-    if counts:
-        lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
-    return lines
+    return lines + measured_line(table.name, measured, runs)
 
 
 def _links(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:

@@ -100,13 +100,16 @@ def _aggregate(
             lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
     indexes = network.tables[aggregate.home].indexes
     lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
-    counts = measured.table(aggregate.name).shown()
-    held = [r for r in runs if r.table == aggregate.name]
+    return lines + measured_line(aggregate.name, measured, runs)
+
+
+def measured_line(name: str, measured: Counters, runs: Sequence[Held]) -> list[str]:
+    """The counters of a table or an aggregate, and what it holds."""
+    counts = measured.table(name).shown()
+    held = [r for r in runs if r.table == name]
     if held:
         counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
-    if counts:
-        lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
-    return lines
+    return ["  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items())] if counts else []
 
 
 def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, PaneStatistics]) -> list[str]:

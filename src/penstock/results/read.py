@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.parcels import one_array
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.repeats import RUN
-from penstock.kernels.compare import Evaluation
 from penstock.model import Expression, Landmark, Literal, Query, Ref, Sliding, Stream, Top
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
+from penstock.model.stream import INTEGER_TYPES
 from penstock.planner.join import result_column
 from penstock.planner.keys import is_typed
 from penstock.results.assemble import Assembly
@@ -231,7 +232,9 @@ class ResultView:
 def is_computed(expression: Expression, kind: str) -> bool:
     """Whether kernels compute an expression over stored columns, with Spark's type; it is NULL where it raises."""
     columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
-    return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
+    if isinstance(expression.term, Literal):  # whose own type may differ
+        return kind in INTEGER_TYPES or kind in ("string", "boolean", "double")
+    return expression.term is not None and columns and is_typed(kind)
 
 
 def holds_runs(file: ResultFile) -> bool:
@@ -240,16 +243,16 @@ def holds_runs(file: ResultFile) -> bool:
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
-    """Pieces concatenated to tables of about `at_once` rows; none is empty."""
+    """Pieces concatenated to tables of about `at_once` rows; none is empty. Their types may differ in width."""
     held: list[pa.Table] = []
     for piece in pieces:
         if len(piece):
             held.append(piece)
         if sum(map(len, held)) >= at_once:
-            yield pa.concat_tables(held)
+            yield pa.concat_tables(held, promote_options="permissive")
             held = []
     if held:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(held, promote_options="permissive")
 
 
 def in_order(tables: Iterable[pa.Table], at_once: int = AT_ONCE) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 from penstock.planner.pace import Pace, Turn, longest_delays, percentile
 
@@ -55,6 +56,13 @@ class Schedule:
         # A batch planned before the start of this query waited for that, not for a trigger.
         planned = max(planned, self._query_started)
         self.turns.append(Turn(min(planned, done), done, max(done, time.time()) + pause))
+
+    @property
+    def longest_step(self) -> float:
+        """The seconds that a step may take: those between two batches, or the bound on latency."""
+        if self.pace is not None:
+            return self.pace.bound
+        return self.trigger_seconds or inf
 
     @property
     def between_looks(self) -> float:

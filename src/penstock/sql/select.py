@@ -116,7 +116,8 @@ def _query(
     unbound = list(conditions_of(tree, tables))
     refuse_aggregates(unbound, scope, own, "WHERE")
     conditions = classify([bind(c, scope) for c in unbound], scope)
-    check_connected(scope, tables, conditions)
+    ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
+    check_connected(scope, tables, ties, _connecting)
     aggregation = None
     if aggregated:
         scope, aggregation, items = _aggregated(tree, scope, tables, own, emit, top)
@@ -136,6 +137,10 @@ def _query(
         ordered=is_ordered(order, scope, items),
         aggregation=aggregation,
     )
+
+
+def _connecting(alias: str, first: str) -> str:
+    return f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want"
 
 
 def _aggregated(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -33,7 +33,9 @@ from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 SNAPSHOT_EVERY = 64
-BEFORE, NOW = "before", "now"
+Ended = Literal["", "before", "now"]
+BEFORE: Ended = "before"
+NOW: Ended = "now"
 DECISIONS = 256  # that are kept
 FENCES = 1000  # that are kept
 DIGITS = 12  # of the number of a step in the name of its entry
@@ -144,7 +146,7 @@ class Entry(Facts):
     results_removed: tuple[str, ...] = ()
     sides: tuple[SideFile, ...] = ()
     sides_removed: tuple[str, ...] = ()
-    ended: str = ""
+    ended: Ended = ""
     forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
     paid: tuple[Owed, ...] = ()
 

@@ -57,11 +57,9 @@ class Committed:
 
 def check_runs(store: Store, manifest: Manifest) -> None:
     """Missing or truncated state is found before anything starts; damaged bytes when a run is first opened."""
+    sizes = store.sizes("runs") if manifest.runs else {}
     for run in manifest.runs.values():
-        try:
-            size = store.size(run.name)
-        except (FileNotFoundError, NotADirectoryError):
-            size = None
+        size = sizes.get(run.name.removeprefix("runs/"))
         if size != run.bytes:
             state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
             msg = (

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import RegistrationError, StateError
+from penstock.model.memory import Limits
 from penstock.model.time import NEVER
 from penstock.planner.network import Network
 from penstock.results.delivery import Delivery, cause_of, group_sinks
@@ -29,6 +30,7 @@ from penstock.step.commit import check_runs
 from penstock.step.ending import is_ending
 from penstock.step.layout import Layout
 from penstock.step.ports import Executor, Source
+from penstock.step.relief import Relief
 from penstock.step.stepper import Stepper
 from penstock.storage.store import Store
 
@@ -51,6 +53,8 @@ class Core:
         *,
         tasks: int,
         bound: Bound | None = None,
+        limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
@@ -60,8 +64,9 @@ class Core:
         self.catalog, self.store, self.open_sink, self.lay_out = catalog, store, open_sink, lay_out
         self.delivery = Delivery(lambda query, now: released(catalog, catalog.numbered(query), now), cause=cause)
         self.stepper = Stepper(
-            executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, expire_every=expire_every,
-            follows_clock=follows_clock, warnings=warnings, clock=clock,
+            executor, source, self.delivery, catalog, store, tasks=tasks, bound=bound, limits=limits,
+            expire_every=expire_every,
+            follows_clock=follows_clock, warnings=warnings, relief=relief, clock=clock,
         )  # fmt: skip
 
     def begin(self, manifest: Manifest) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import is_
 
 import numpy as np
@@ -12,11 +12,13 @@ from penstock.columns.hash import whole_numbers
 from penstock.columns.parcels import MARKS, PROBING, SEEN, STORED, Rows, unite
 from penstock.kernels.delta import Delta, build_delta
 from penstock.kernels.merge import merge_deltas
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.state_table import StateTable
 from penstock.state.run import Ints
 from penstock.step.keys import received_keys
 from penstock.step.mapper import Truths, truth_of
+from penstock.step.scratch import Scratch
 
 # Rows of small parcels are sorted together: measured with sixteen parcels of 600 rows, merging the delta of each takes
 # twice as long; from 1 MB per parcel on it makes no difference.
@@ -25,35 +27,54 @@ GATHERED_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Fresh:
-    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see."""
+    """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see.
 
-    stored: dict[int, Delta] = field(default_factory=dict)
-    probing: dict[int, Delta] = field(default_factory=dict)
-    seen: dict[int, Delta] = field(default_factory=dict)
+    Each is a whole delta, or several sorted pieces of it if it is too large for memory.
+    """
+
+    stored: Mapping[int, Sequence[Delta]] = field(default_factory=dict)
+    probing: Mapping[int, Sequence[Delta]] = field(default_factory=dict)
+    seen: Mapping[int, Sequence[Delta]] = field(default_factory=dict)
 
 
 @dataclass
 class Deltas:
-    """Holds at most one parcel, or small ones of `GATHERED_BYTES`, and of all others what tables store of them."""
+    """Holds at most one parcel, or small ones of `GATHERED_BYTES`, and of all others what tables store of them.
+
+    With `limits` that is put aside whenever it exceeds `limits.piece`.
+    """
 
     network: Network
     truths: Truths
+    limits: Limits | None = None
+    scratch: Scratch = field(default_factory=Scratch)
+    pieces: int = 0  # put aside so far
     _small: list[Rows] = field(default_factory=list)
     _bytes: int = 0
     _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
+    _made_bytes: int = 0
+    _aside: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
 
     def take(self, parcel: Rows) -> None:
         size = parcel.nbytes
-        if self._bytes + size > GATHERED_BYTES:
+        most = GATHERED_BYTES if self.limits is None else min(GATHERED_BYTES, self.limits.parcel)
+        if self._bytes + size > most:
             self._build()
         self._small.append(parcel)
         self._bytes += size
-        if self._bytes > GATHERED_BYTES:
+        if self._bytes > most:
             self._build()
 
     def whole(self) -> Fresh:
         """The deltas of all rows."""
         self._build()
+        if self.pieces:
+            self._put_aside()
+            return Fresh(*self._aside)
+        return Fresh(*({index: [delta] for index, delta in deltas.items()} for deltas in self._united()))
+
+    def _united(self) -> tuple[dict[int, Delta], ...]:
+        """What was made of rows so far as one delta by mark and table."""
         stored, probing, seen = self._made
         whole = {index: self._merged(index, deltas) for index, deltas in stored.items()}
         others = {
@@ -61,7 +82,20 @@ class Deltas:
             index: whole[index] if _are_same(deltas, stored.get(index, ())) else self._merged(index, deltas)
             for index, deltas in probing.items()
         }
-        return Fresh(whole, others, {index: self._merged(index, deltas) for index, deltas in seen.items()})
+        return whole, others, {index: self._merged(index, deltas) for index, deltas in seen.items()}
+
+    def _put_aside(self) -> None:
+        """One piece of each table goes to a file."""
+        mapped: dict[int, tuple[Delta, Delta]] = {}  # by identity: with itself, so that no other can get it
+        for mark, deltas in enumerate(self._united()):
+            for index, delta in deltas.items():
+                if id(delta) not in mapped:
+                    mapped[id(delta)] = delta, replace(delta, rows=self.scratch.rows(delta.rows))
+                    self.pieces += 1
+                self._aside[mark].setdefault(index, []).append(mapped[id(delta)][1])
+        for made in self._made:
+            made.clear()
+        self._made_bytes = 0
 
     def _build(self) -> None:
         small, self._small, self._bytes = self._small, [], 0
@@ -74,7 +108,10 @@ class Deltas:
                         continue
                     if last is None or not np.array_equal(index, last[0]):
                         last = index, self._delta(table, rows, index)
+                        self._made_bytes += last[1].rows.nbytes
                     self._made[mark].setdefault(table.index, []).append(last[1])
+        if self.limits is not None and self._made_bytes > self.limits.piece:
+            self._put_aside()
 
     def _merged(self, index: int, deltas: Sequence[Delta]) -> Delta:
         return merge_deltas(self.network.tables[index], deltas)

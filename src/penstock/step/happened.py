@@ -48,6 +48,13 @@ class ResumeAsked:
 
 
 @dataclass(frozen=True)
+class CleanUpAsked:
+    """All probes that were put off shall be run."""
+
+    outcome: Future[None] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """The run shall end; with `final` the streams have ended. Who asks waits for the end of the run."""
 
@@ -78,5 +85,5 @@ class ExecutorGone:
     error: BaseException
 
 
-Asked = ChangeAsked | AdvanceAsked | ResumeAsked
+Asked = ChangeAsked | AdvanceAsked | ResumeAsked | CleanUpAsked
 Event = BatchArrived | Asked | StopAsked | RequestFound | TimePassed | BatchesEnded | ExecutorGone

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from threading import Thread, get_ident
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from penstock.step.happened import (
     BatchArrived,
     BatchesEnded,
     ChangeAsked,
+    CleanUpAsked,
     Event,
     ExecutorGone,
     RequestFound,
@@ -39,6 +41,7 @@ from penstock.storage.faults import plainly
 
 LOOK_SECONDS = 0.25  # between two looks around
 QUIET_SECONDS = 1.0
+LEAST_PAID = 0.1  # of the time of a batch, for owed probes, when nothing is put off any more
 
 _log = logging.getLogger("penstock.run")
 T = TypeVar("T")
@@ -170,6 +173,7 @@ class Loop:
         if event is not None:
             yield event
             return
+        self.core.store.check_owner()  # else it would be noticed only when there is something to commit
         if error := self.batches.gone(self.core.stepper.manifest.step):
             yield ExecutorGone(error)
         elif not self.batches.active:
@@ -190,6 +194,8 @@ class Loop:
                 self._settle(event.outcome, partial(self._advance, stream, to))
             case ResumeAsked(query):
                 self._settle(event.outcome, partial(self._resume, query))
+            case CleanUpAsked():
+                self._settle(event.outcome, self._clean_up)
             case StopAsked(final):
                 self._stop(final=final)
             case RequestFound(key):
@@ -241,7 +247,7 @@ class Loop:
         self._started = True
 
     def _batch(self, batch: BatchArrived) -> float:
-        stepper = self.core.stepper
+        stepper, began = self.core.stepper, time.monotonic()
         self.batches.begin(batch)
         stepper.run_batch(batch.rows, batch.number)
         counted = [report.counters.streams for report in stepper.last_reports]
@@ -249,7 +255,17 @@ class Loop:
         manifest = stepper.manifest
         newest = {name: progress.newest for name, progress in manifest.progress.items()}
         self._hold(leaders(stepper.network, manifest.progress_values(), newest, brought))
-        return self.batches.turn(batch, sum(counts.rows for streams in counted for counts in streams.values()))
+        pause = self.batches.turn(batch, sum(counts.rows for streams in counted for counts in streams.values()))
+        return max(0.0, pause - self._pay(time.monotonic() - began))
+
+    def _pay(self, seconds: float) -> float:
+        """Run some owed probes after a batch that took that long, until the next one is due; the seconds it took."""
+        stepper, began = self.core.stepper, time.monotonic()
+        relief = stepper.relief
+        if stepper.manifest.owed and not relief.overload.put_off:
+            spare = 0.0 if relief.allowed() == inf else relief.allowed() - seconds
+            stepper.pay(max(spare / 2, LEAST_PAID * seconds))
+        return time.monotonic() - began
 
     def _hold(self, streams: frozenset[str]) -> None:
         """Read nothing of these streams until others have caught up with them."""
@@ -282,12 +298,18 @@ class Loop:
         progress, names = stepper.manifest.progress, stepper.layout.order
         # Rows that came since somebody looked for them are not read yet, whatever is reported.
         waiting, looked = self.batches.unread(), self.batches.looked()
+        if not waiting:
+            stepper.pay(QUIET_SECONDS)
         stepper.tick(None if waiting else stepper.idle_progress(progress, names, looked))
         self.seen()
 
     def _advance(self, stream: str, to: int) -> None:
         self.batches.leave()
         self._step(partial(self.core.advance, stream, to))
+
+    def _clean_up(self) -> None:
+        self.batches.leave()
+        self._step(self.core.stepper.clean_up)
 
     def _resume(self, query: QueryRecord) -> None:
         self.batches.leave()
@@ -393,4 +415,6 @@ class Loop:
         if any(event.final for event in self.inbox.remove(StopAsked)):
             self.final = True
         if self.error is None:
+            if self.only_present:
+                self.core.stepper.clean_up()  # what is there is answered, then
             self.core.end(final=self.final)

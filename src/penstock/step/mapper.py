@@ -19,12 +19,13 @@ import pyarrow as pa
 from penstock.columns import verdict as verdicts
 from penstock.columns.hash import Ints, whole_numbers
 from penstock.columns.parcels import Rows, gathered, place, portions
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
-from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
 from penstock.kernels.probe import Words, to_words
 from penstock.model import Ref, Stream
+from penstock.model.memory import Limits
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.counters import StreamCounters, TableCounters
@@ -68,6 +69,12 @@ class Asked:
     panes: Mapping[int, int] = field(default_factory=dict)  # query -> start of the panes that are not results yet
     folded: frozenset[int] = frozenset()  # aggregates of whose rows partials are sent
     rolled: Mapping[int, int] = field(default_factory=dict)  # those whose partials are made of another one's, and whose
+    limits: Limits | None = None  # of memory
+
+    @property
+    def parcel(self) -> int | None:
+        """The bytes of a parcel, if they are limited to less than usual; a single row may be larger."""
+        return None if self.limits is None else self.limits.parcel
 
 
 @dataclass
@@ -99,12 +106,13 @@ class Mapper:
         self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
         self._foldable = foldable_tables(self.network) if self.only is None else {}
         self._rollups = self._rolled() if self.only is None else {}
-        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
+        asked = self.asked
+        self.answers = Answers(self.network, asked.store, asked.step, self.listed, asked.bound, asked.limits)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
         """The rows of a piece, as (task, rows). If Spark must read it, the report says so, and the step is repeated."""
         try:
-            for columns, text in piece.read(self.network, types):
+            for columns, text in piece.read(self.network, types, self.asked.limits):
                 yield from self.map_stream(piece.stream, columns, text)
         except Unreadable as reason:
             self.account.unreadable[piece.stream] = str(reason)
@@ -168,7 +176,7 @@ class Mapper:
             if len(index) and self.only == task:
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
             elif self.only is None:
-                for part, own in portions(sent, index, masks):
+                for part, own in portions(sent, index, masks, self.asked.parcel):
                     yield task, Rows(name, gathered(sent, users, part, own), own)
         self._watch.lap("pack")
 
@@ -184,7 +192,7 @@ class Mapper:
         if table.index not in self._folders:
             aggregate, source = self._foldable[table.index]
             cuts = {m.id: self.asked.panes[m.id] for m in aggregate.members if m.id in self.asked.panes}
-            found = Folder(aggregate, source, table, cuts, self.asked.buckets)
+            found = Folder(aggregate, source, table, cuts, self.asked.buckets, self.asked.limits)
             if table.index in self._rollups:
                 other, rollup = self._rollups[table.index]
                 self._folder(self.network.tables[other]).rolls_up_to(found, rollup)  # which comes before this one

@@ -8,18 +8,25 @@ start in every task, since nothing but a key says which of them have probed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from penstock.planner.join import Join
 from penstock.planner.network import Network
 from penstock.planner.routes import Route, Routes, past_route
 from penstock.state.manifest import Manifest
 from penstock.state.owed import Owed, Ranges, before
+from penstock.state.registry import Registry
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.task import Task
 
-Chosen = Mapping[str, Ranges]  # state table -> buckets whose new rows do not probe
+
+@dataclass(frozen=True)
+class Chosen:
+    """By state table the buckets whose new rows do not probe; for the `spared` joins they do."""
+
+    buckets: Mapping[str, Ranges] = field(default_factory=dict)
+    spared: frozenset[str] = frozenset()
 
 
 def can_owe(network: Network, join: Join, route: Route) -> bool:
@@ -38,11 +45,22 @@ def put_off(network: Network, manifest: Manifest, routes: Routes, chosen: Chosen
             (join.name, route.start)
             for join, own in zip(network.joins, routes.joins, strict=True)
             for route in own
-            if route.table == table.index and can_owe(network, join, route)
+            if route.table == table.index and can_owe(network, join, route) and join.name not in chosen.spared
         )
-        if starts and chosen.get(table.name):
-            found.append(Owed(table.name, starts, chosen[table.name], step, step, clock, held, without))
+        if starts and chosen.buckets.get(table.name):
+            found.append(Owed(table.name, starts, chosen.buckets[table.name], step, step, clock, held, without))
     return tuple(found)
+
+
+def waited_for(network: Network, registry: Registry) -> frozenset[str]:
+    """The joins of whose results others wait for all: queries in order, and queries and aggregates over them.
+
+    These would stop until everything is paid, so a join is spared for the sake of one of them.
+    """
+    ordered = {record.id for record in registry.live() if record.ordered}
+    read = {derived.query for derived in network.derived_streams}
+    parts = {part.id for query in network.queries if query.id in ordered | read for part in network.parts_of(query)}
+    return frozenset(join.name for join in network.joins if any(member.id in parts for member in join.members))
 
 
 def at_once(owed: Sequence[Owed]) -> tuple[Owed, ...]:

@@ -26,6 +26,7 @@ from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
 from penstock.kernels.aggregate.ticks import TooManyTicksError
+from penstock.model.memory import Limits
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.counters import PaneCounters
 from penstock.planner.panes import EITHER
@@ -44,7 +45,7 @@ from penstock.step.windows import write_windows
 def aggregate_rows(
     held: Held,
     aggregate: WindowAggregate,
-    fresh: Mapping[int, Rows],
+    fresh: Mapping[int, Sequence[Rows]],
     folded: Mapping[int, Mapping[int, Sequence[pa.Table]]],
 ) -> None:
     """Add new rows to partials, close the windows that progress has passed, and store the partials.
@@ -54,12 +55,19 @@ def aggregate_rows(
     kept: list[pa.Table] = []
     counts = held.report.table(aggregate.name)
     for source in aggregate.sources:
-        made = _made(held, aggregate, source, fresh.get(source.table))
-        if came := folded.get(source.table):
-            made = with_partials(aggregate.plan, made, came)
-        if made.tables:
-            kept += made.tables
-            counts.panes.add(PaneCounters(made.groups, made.made))
+        # Pieces of rows and of partials are stored as they come: a window merges them like those of several steps.
+        pieces = fresh.get(source.table, ())
+        made = _made(held, aggregate, source, pieces[0] if pieces else None)
+        came = folded.get(source.table)
+        parts = [] if came is None else in_parts(came, held.task.limits)
+        if parts:
+            made = with_partials(aggregate.plan, made, parts[0])
+        every = [made, *(_made(held, aggregate, source, rows) for rows in pieces[1:])]
+        every += [with_partials(aggregate.plan, Kept([], {}), part) for part in parts[1:]]
+        for made in every:
+            if made.tables:
+                kept += made.tables
+                counts.panes.add(PaneCounters(made.groups, made.made))
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
@@ -91,6 +99,24 @@ def aggregate_rows(
     for table in kept:
         counts.stored += len(table)
         _write(held, aggregate, table, 0)
+
+
+def in_parts(
+    came: Mapping[int, Sequence[pa.Table]], limits: Limits | None
+) -> Sequence[Mapping[int, Sequence[pa.Table]]]:
+    """Partials by pane set in parts that may be merged in memory."""
+    if limits is None:
+        return [came]
+    parts: list[dict[int, list[pa.Table]]] = []
+    size = limits.work
+    for number, tables in came.items():
+        for table in tables:
+            if size >= limits.work:
+                parts.append({})
+                size = 0
+            parts[-1].setdefault(number, []).append(table)
+            size += table.nbytes
+    return parts
 
 
 def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows | None) -> Kept:
@@ -142,8 +168,7 @@ def _shares(
 def _stored(held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> Iterator[tuple[RunEntry, pa.Table]]:
     """The stored partials and rows that this task serves."""
     for entry in entries:
-        rows = held.own(held.network.tables[aggregate.home], entry)
-        if rows is not None and len(rows):
+        for rows in held.own(held.network.tables[aggregate.home], entry):
             yield entry, from_rows(aggregate, rows)
 
 

@@ -134,7 +134,10 @@ class Phase:
 
 PHASES = (
     Phase("lateness", _lateness, ("progress", "groups"), ("progress",)),
-    Phase("writing", _writing, ("routes", "segments", "pieces", "taking_over"), ("runs_added", "results", "sides")),
+    Phase(
+        "writing", _writing, ("routes", "segments", "pieces", "taking_over", "limits"),
+        ("runs_added", "results", "sides"),
+    ),
     Phase("suspension", _suspension, ("suspended", "bound"), ("suspended",)),
     Phase("taking in", _taking_in, (), ("derived",)),
     Phase("closing", _closing, ("closed", "ahead", "newest", "panes"), ("closed", "ended", "closed_groups", "final")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
@@ -18,7 +19,8 @@ from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.owed import Owed
 from penstock.state.registry import Registry
-from penstock.state.sides import expired_sides, next_expiry
+from penstock.state.side_files import expired_sides, next_expiry
+from penstock.state.tiers import ALL_HOT, Tiers
 from penstock.step import derived
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
@@ -39,7 +41,7 @@ class State:
     `manifest` is the committed state, `network` and `registry` are the queries, `cursors` say how far sinks have come,
     `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
     `views` give the results of queries to their readers. `sides_due` is the clock at which late and invalid rows
-    expire, if known.
+    expire, if known. `limits` are those of a task's memory, `tiers` say which state is cold.
     """
 
     manifest: Manifest
@@ -55,7 +57,9 @@ class State:
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
-    put_off: Chosen = field(default_factory=dict)  # the buckets whose probes the next batch puts off
+    limits: Limits | None = None
+    tiers: Tiers = ALL_HOT
+    put_off: Chosen = field(default_factory=Chosen)  # the buckets whose probes the next batch puts off
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -178,6 +182,8 @@ def _task(
         stale=state.registry.stale,
         bound=state.bound,
         clock=now,
+        limits=state.limits,
+        tiers=state.tiers,
         deferred=deferred,
     )
 

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.planner.counters import Counters, JoinCounters, QueryCounters, StreamCounters, TableCounters
+from penstock.state.bucket_counters import BucketCounters
 from penstock.state.flushed import Flushed
 from penstock.state.progress import Seen
 from penstock.state.result_files import ResultFile
@@ -51,6 +52,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     unreadable: dict[str, str] = {}
     phases: dict[str, float] = {}
     mapping: dict[str, float] = {}
+    buckets: list[BucketCounters] = []
 
     def stream(self, name: str) -> StreamCounters:
         """The counters of a stream, to be added to; so are those below."""
@@ -95,6 +97,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             self.errors.setdefault(stream, example)
         self.refused.update(more.refused)
         self.unreadable.update(more.unreadable)
+        self.buckets.extend(more.buckets)
         for mine, seconds in ((self.phases, more.phases), (self.mapping, more.mapping)):
             for phase, own in seconds.items():
                 mine[phase] = mine.get(phase, 0.0) + own

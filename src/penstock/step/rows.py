@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ class RowFile:
     store: Store
     step: int
     encoded: Collection[str] = ()
+    most: int = MOST_HELD  # bytes that wait
     rows: int = 0
     min_time: int = FOREVER
     max_time: int = -FOREVER
@@ -45,8 +46,13 @@ class RowFile:
         self._held += len(table)
         self._weight += table.nbytes
         self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
-        if self._held >= ROW_GROUP or self._weight >= MOST_HELD:
-            self._flush()
+        if self._held >= ROW_GROUP or self._weight >= self.most:
+            self.flush()
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that wait to be written."""
+        return self._weight
 
     @property
     def bytes(self) -> int:
@@ -59,8 +65,7 @@ class RowFile:
 
     def close(self) -> bool:
         """End the file; returns whether there is one."""
-        if self._waiting:
-            self._flush()
+        self.flush()
         if self._writer is None:
             return False
         self._writer.close()
@@ -84,7 +89,10 @@ class RowFile:
             self.store.delete(self.name)
             self._writer = None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what waits, as a row group."""
+        if not self._waiting:
+            return
         table = pa.concat_tables([_as(self._waiting[0].schema, t) for t in self._waiting])
         self._waiting, self._held, self._weight = [], 0, 0
         if self._writer is None:
@@ -104,6 +112,16 @@ class RowFile:
 
 def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def relieve(files: Iterable[RowFile], most: int) -> None:
+    """Write what waits in the largest of several files until no more than so many bytes wait in all."""
+    by_size = sorted(files, key=lambda file: file.waiting)
+    total = sum(file.waiting for file in by_size)
+    while total > most:
+        largest = by_size.pop()
+        total -= largest.waiting
+        largest.flush()
 
 
 def compression_of(table: pa.Table) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import StepError
+from penstock.model.memory import Limits
 from penstock.planner import pane_sharing
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
@@ -24,11 +25,13 @@ from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
-from penstock.state.sides import next_expiry
+from penstock.state.side_files import next_expiry
+from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
+from penstock.step.compose import choose_tiers
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
 from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
@@ -38,6 +41,7 @@ from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
+from penstock.step.relief import Relief
 from penstock.step.suspended import resumed
 from penstock.step.task import Reports
 from penstock.step.upkeep import forget_streams, put_in_order
@@ -58,21 +62,26 @@ class Stepper:
         *,
         tasks: int,
         bound: Bound | None = None,
+        limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `warnings` gets warnings about streams; `clock` tells the time, in seconds.
+        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams; `clock`
+        tells the time, in seconds.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
+        self.limits, self.tiers = limits, ALL_HOT
         self.views = partial(views_of, catalog)
         self.clock = clock
         self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
-        self.put_off: Chosen = {}
+        self.relief = relief or Relief()
+        self.put_off: Chosen | None = None  # instead of what the relief chooses
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -85,6 +94,7 @@ class Stepper:
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
+        self._choose_tiers()
 
     @property
     def manifest(self) -> Manifest:
@@ -115,7 +125,8 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
-            put_off=self.put_off,
+            limits=self.limits, tiers=self.tiers,
+            put_off=self.relief.chosen(self.network, self.registry) if self.put_off is None else self.put_off,
         )  # fmt: skip
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -147,6 +158,13 @@ class Stepper:
             now = at_once(left)
             self._step(CleanUp(now), self.state)
             owed = None if owed is None else without_paid(owed, now)
+
+    def pay(self, may: float) -> None:
+        """Run some owed probes, in about as many seconds."""
+        if self.manifest.owed:
+            started = time.perf_counter()
+            self._step(CleanUp(self.relief.due(self.manifest.owed)), self.state)
+            self.relief.paid(time.perf_counter() - started, may)
 
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
@@ -205,6 +223,9 @@ class Stepper:
         record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
+            seconds = ran - (planned if started is None else started)
+            of = plan.task.buckets
+            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, of)
             self.last_reports = reports
             self.heard = self.heard.after(reports, record.clock)
         self._warn(warnings)
@@ -235,6 +256,12 @@ class Stepper:
 
     def _commit(self, record: Entry) -> None:
         self.committed.commit(record)
+        self._choose_tiers()
+
+    def _choose_tiers(self) -> None:
+        """What is cold from the next step on."""
+        if self.limits is not None:
+            self.tiers = choose_tiers(self.tiers, self.network, self.manifest, self.limits.hot)
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""

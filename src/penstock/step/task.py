@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
+from penstock.model.memory import Limits
 from penstock.planner.join import Join
 from penstock.planner.network import Network
 from penstock.planner.reached import Reached
@@ -68,6 +69,7 @@ class Task:
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
     # Those whose partials they make of another one's, and whose.
     rolled: Mapping[int, int] = field(default_factory=dict)
+    limits: Limits | None = None  # of memory
     deferred: tuple[Owed, ...] = ()  # the probes that this step puts off
     owed: tuple[Owed, ...] = ()  # those that it runs; then no rows are received
     kept: Reached | None = None  # by which state expires, if owed probes may still need it: not `progress`
@@ -88,6 +90,7 @@ class Task:
             self.panes,
             self.folded,
             self.rolled,
+            self.limits,
         )
 
 
@@ -96,7 +99,7 @@ Reports = Sequence[Report]  # of the tasks of a step
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
     """The writer of a join's results in this task."""
-    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound, task.limits)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

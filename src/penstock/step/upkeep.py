@@ -8,7 +8,7 @@ from penstock.results.retention import Horizon, renew_results
 from penstock.results.sides import merge_sides
 from penstock.state.forgetting import forgotten, handed_on
 from penstock.state.manifest import Entry
-from penstock.state.sides import expired_sides
+from penstock.state.side_files import expired_sides
 from penstock.step import derived
 from penstock.step.accounts import with_dropped
 from penstock.step.compose import expired_runs

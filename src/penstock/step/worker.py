@@ -10,6 +10,7 @@ far.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.hash import bytes_of
 from penstock.kernels.adopt import adopt
 from penstock.kernels.delta import Delta
 from penstock.kernels.join import PutOff, join_deltas, join_owed, resume
@@ -25,13 +27,16 @@ from penstock.kernels.merge import lay_out, merge_runs
 from penstock.kernels.owed import inside_any, that_owe
 from penstock.kernels.parcel import pack, unpack
 from penstock.kernels.ranks import closed
+from penstock.kernels.streamed import parts_of
 from penstock.kernels.walk import Slices, Work
 from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.join import Join
 from penstock.planner.routes import Route
 from penstock.planner.state_table import StateTable
+from penstock.state.cold import Cold
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
+from penstock.step.frugal import frugal
 from penstock.step.handover import candidates, report_row
 from penstock.step.held import Held
 from penstock.step.owing import starts_of
@@ -39,6 +44,7 @@ from penstock.step.partials import aggregate_rows, settle_runs
 from penstock.step.receive import Receiver
 from penstock.step.report import Report, Watch
 from penstock.step.results import ResultWriter, result_table
+from penstock.step.scratch import Bodies, Scratch
 from penstock.step.task import Plan, Task, report_batch, result_writer
 
 
@@ -46,8 +52,10 @@ def run_task(
     batches: Iterator[pa.RecordBatch], plan: Plan, task: Task, partition: int, stage: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """Do one stage of the task. Yields parcels for the next stage; the last yields rows for Spark, and the report."""
-    worker = _Worker(plan, task, partition, stage)
-    yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
+    with frugal(task.limits):
+        worker = _Worker(plan, task, partition, stage)
+        yield from worker.run(batches) if stage == 0 else worker.run_stage(batches)
+        del worker
 
 
 class _Worker:
@@ -57,8 +65,9 @@ class _Worker:
         self.report = Report(partition)
         self.low, high = task.buckets.ranges[partition]
         self.work = Work()
-        self.receiver = Receiver(plan, task, self.report)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed)
+        self.scratch = Scratch()
+        self.receiver = Receiver(plan, task, self.report, scratch=self.scratch)
+        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed, self.scratch)
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -74,12 +83,12 @@ class _Worker:
             if waits or fresh.probing or fresh.seen:  # else nothing looks up anything
                 own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
                 watch.lap("open")
-                slices = Slices(own, _each(_rows_of(fresh.probing)), whole, _each(_rows_of(fresh.seen)))
+                slices = Slices(own, _rows_of(fresh.probing), whole, _rows_of(fresh.seen))
                 yield from self._join(slices, self.task.suspended, watch)
             stored = _rows_of(fresh.stored)
-            for index, rows in stored.items():
+            for index, pieces in stored.items():
                 if not self.network.tables[index].grouped:
-                    self.held.store(self.network.tables[index], rows)
+                    self.held.store(self.network.tables[index], pieces)
             watch.lap("store")
             for aggregate in self.network.aggregates:
                 aggregate_rows(self.held, aggregate, stored, self.receiver.partials)
@@ -93,6 +102,7 @@ class _Worker:
             watch.lap("merge")
         for entry in self.held.fresh:
             body = msgspec.json.encode(entry)
+            body += b" " * (-len(body) % 8)  # so that later parcels start at whole words
             index = next(t.index for t in self.network.tables if t.name == entry.table)
             everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
             for to in everywhere:
@@ -101,25 +111,30 @@ class _Worker:
 
     def run_stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A later stage: the composites from the exchange, with the runs that the first stage wrote."""
-        parcels: dict[tuple[int, int, int], list[bytes]] = {}
+        parcels: dict[tuple[int, int, int], Bodies] = {}
         fresh: dict[int, list[Rows]] = {}
         every: dict[int, list[Rows]] = {}
         number = {t.name: t.index for t in self.network.tables}
         passed = []
+        most = sys.maxsize if self.task.limits is None else self.task.limits.piece
         for batch in batches:
-            for _, kind, join, start, done, body in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            columns = (batch.column(name).to_pylist() for name in ("_kind", "_join", "_start", "_done"))
+            whole_body, ends = bytes_of(batch.column("_body"))
+            for kind, join, start, done, low, high in zip(*columns, ends[:-1], ends[1:], strict=True):
+                body = pa.py_buffer(whole_body[low:high])
                 if kind == REPORT:
                     self.report.absorb(Report.decode(body))
                 elif kind == FRESH:
                     entry = msgspec.json.decode(body, type=RunEntry)
                     rows = self.held.open(entry)
-                    every.setdefault(number[entry.table], []).append(rows)
+                    every.setdefault(number[entry.table], []).extend(rows)
                     if start == self.partition:
-                        fresh.setdefault(number[entry.table], []).append(rows)
+                        fresh.setdefault(number[entry.table], []).extend(rows)
                     if not self.last:
                         passed.append(parcel(self.partition, FRESH, body, start=start))
                 else:
-                    parcels.setdefault((join, start, done), []).append(body)
+                    place = join, start, done
+                    parcels.setdefault(place, Bodies(self.scratch, most)).add(body)
         watch = Watch(self.report.phases)
         own, whole = self.held.open_runs()
         slices = Slices(own, fresh, whole, every)
@@ -128,8 +143,9 @@ class _Worker:
         for (join, start, done), bodies in parcels.items():
             of = self.network.joins[join]
             route = self.task.routes.joins[join][start]
-            pieces = [unpack(body, (start, *route.order[:done])) for body in bodies]
-            found = resume(self.network, of, route, done, pieces, self._seen(of, slices), self.work, suspended)
+            pieces = (unpack(body, (start, *route.order[:done])) for body in bodies.all())
+            seen, limits = self._seen(of, slices), self.task.limits
+            found = resume(self.network, of, route, done, pieces, seen, self.work, suspended, limits)
             yield from self._handle(of, found, watch)
         yield from passed
         yield self._finish(watch)
@@ -140,6 +156,7 @@ class _Worker:
                 self.report.add_file(file)
             self.report.refused.update(writer.refused)
         watch.lap("write")
+        self.report.counters.engine.aside_bytes += self.scratch.bytes
         self._count_work()
         if not self.last:
             return parcel(self.partition, REPORT, self.report.encode())
@@ -157,8 +174,8 @@ class _Worker:
     def _join(self, slices: Slices, suspended: Collection[int], watch: Watch) -> Iterator[pa.RecordBatch]:
         for join in self.network.joins:
             routes = self.task.routes.joins[join.index]
-            put_off = self._put_off(join)
-            found = join_deltas(self.network, join, routes, self._seen(join, slices), self.work, suspended, put_off)
+            seen, limits, put_off = self._seen(join, slices), self.task.limits, self._put_off(join)
+            found = join_deltas(self.network, join, routes, seen, self.work, suspended, put_off, limits)
             yield from self._handle(join, found, watch)
 
     def _put_off(self, join: Join) -> PutOff:
@@ -175,8 +192,11 @@ class _Worker:
         for join in self.network.joins:
             owed = starts_of(self.task.owed, join.name)
             for route in self.task.routes.joins[join.index]:
-                late = [that_owe(rows, owed[route.start], buckets) for rows in own.get(route.table, ())]
-                found = join_owed(self.network, join, route, late, slices, self.work, self.task.suspended)
+                runs = (rows for rows in own.get(route.table, ()) if isinstance(rows, Rows))  # none is cold here
+                late = [that_owe(rows, owed[route.start], buckets) for rows in runs]
+                found = join_owed(
+                    self.network, join, route, late, slices, self.work, self.task.suspended, self.task.limits
+                )
                 yield from self._handle(join, found, watch)
 
     def _seen(self, join: Join, slices: Slices) -> Slices:
@@ -189,6 +209,10 @@ class _Worker:
         self, join: Join, found: Iterator[tuple[Route, int, Matches]], watch: Watch
     ) -> Iterator[pa.RecordBatch]:
         """Write results; yields composites for the next stage and, in the last one, results for Spark to finish."""
+        limits = self.task.limits
+        if limits is not None:
+            most = limits.work
+            found = ((route, done, part) for route, done, whole in found for part in parts_of(whole, most))
         for route, done, matches in found:
             watch.lap("probe")
             complete = done == len(route.hops)
@@ -234,8 +258,9 @@ class _Worker:
         watch.lap("store")
         yield from self._join(Slices({}, _each(held), {}, _each(every)), self._suspended(), watch)
 
-    def _adopted(self, table: StateTable, runs: Sequence[Rows]) -> Rows | None:
-        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in runs], self.task.progress)
+    def _adopted(self, table: StateTable, runs: Sequence[Rows | Cold]) -> Rows | None:
+        hot = (rows for rows in runs if isinstance(rows, Rows))  # all are, in such a step
+        return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in hot], self.task.progress)
 
     def _count_work(self) -> None:
         for index, counts in self.work.counts.items():
@@ -248,6 +273,11 @@ class _Worker:
             self.report.table(self.network.tables[index].name).add(TableCounters(probes={begin: {end: count}}))
         for (index, (begin, end)), count in self.work.results.items():
             self.report.table(self.network.tables[index].name).add(TableCounters(results={begin: {end: count}}))
+        for (index, age), count in self.work.ages.items():
+            self.report.table(self.network.tables[index].name).add(TableCounters(ages={age: count}))
+        for index in self.work.blocks.keys() | self.work.skipped.keys():
+            counted = TableCounters(blocks=self.work.blocks[index], skipped=self.work.skipped[index])
+            self.report.table(self.network.tables[index].name).add(counted)
         for query, errors in self.work.errors.items():
             if errors:
                 self.report.query(query).errors += errors
@@ -256,8 +286,8 @@ class _Worker:
             self.report.join(self.network.joins[join].name).add(flows)
 
 
-def _rows_of(deltas: Mapping[int, Delta]) -> dict[int, Rows]:
-    return {index: delta.rows for index, delta in deltas.items()}
+def _rows_of(deltas: Mapping[int, Sequence[Delta]]) -> dict[int, list[Rows]]:
+    return {index: [delta.rows for delta in own] for index, own in deltas.items()}
 
 
 def _each(rows: Mapping[int, Rows]) -> dict[int, list[Rows]]:

@@ -125,6 +125,9 @@ class FaultyStore:
     def size(self, name: str) -> int:
         return self._look("size", name, self.inner.size)
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        return self._look("sizes", folder, self.inner.sizes)
+
     def exists(self, name: str) -> bool:
         return self._look("exists", name, self.inner.exists)
 
@@ -173,6 +176,9 @@ class FaultyStore:
 
     def names(self, folder: str) -> list[str]:
         return self._look("names", folder, self.inner.names)
+
+    def check_owner(self) -> None:
+        self.inner.check_owner()
 
     @contextmanager
     def owner_lock(self, folder: str = "") -> Iterator[None]:

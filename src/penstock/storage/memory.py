@@ -70,6 +70,11 @@ class MemoryStore:
     def size(self, name: str) -> int:
         return len(self._get(name).data)
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        with self._lock:
+            found = self._folders.get(_plain(folder), {})
+            return {name: len(file.data) for name, file in found.items() if file is not None}
+
     def exists(self, name: str) -> bool:
         return self._find(name) is not None
 
@@ -118,6 +123,9 @@ class MemoryStore:
     def names(self, folder: str) -> list[str]:
         with self._lock:
             return sorted(self._folders.get(_plain(folder), ()))
+
+    def check_owner(self) -> None:
+        """A lock ends with its process."""
 
     @contextmanager
     def owner_lock(self, folder: str = "") -> Iterator[None]:

@@ -82,6 +82,9 @@ class ObjectFiles:
     def size(self, name: str) -> int:
         return self.objects.head(name).size
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        return {name: found.size for name, found in self.objects.list(_plain(folder))[1].items()}
+
     def exists(self, name: str) -> bool:
         try:
             self.objects.head(name)

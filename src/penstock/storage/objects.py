@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
@@ -22,6 +23,7 @@ SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 PIECE = 8 << 20  # bytes of one piece of a large object
 WRITER = "penstockwriter"  # the metadata of an object that says who has put it
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_VARIABLES = ("AWS_", "GOOGLE_", "AZURE_")
 _URL = re.compile(rf"({'|'.join(SCHEMES)})://[^/]+(/.*)?", re.IGNORECASE)
 
 
@@ -52,7 +54,7 @@ class Objects:
     def __post_init__(self) -> None:
         self._obstore = _obstore()
         if self.client is None:
-            self.client = _opened(self._obstore, self.url, self.config)
+            self.client = _opened(self.url, tuple(sorted(self.config.items())), _place_of_process())
 
     def __reduce__(self) -> tuple[type[Objects], tuple[str, Mapping[str, str]]]:
         if type(self.client).__name__ == "MemoryStore":
@@ -156,11 +158,19 @@ def _bytes(data: pa.Buffer | bytes) -> bytes | memoryview:
     return data if isinstance(data, bytes) else memoryview(data).cast("B")
 
 
-def _opened(obstore: Any, url: str, config: Mapping[str, str]) -> Any:
-    endpoint = config.get("endpoint") or next((os.environ[name] for name in _ENDPOINTS if name in os.environ), "")
+def _place_of_process() -> tuple[object, ...]:
+    """What a client depends on beside its URL: the process, and the environment."""
+    return os.getpid(), *sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES))
+
+
+@lru_cache(maxsize=16)
+def _opened(url: str, config: tuple[tuple[str, str], ...], _process: object) -> Any:
+    """The client of a process, with its connections, for all tasks that run there one after the other."""
+    obstore, known = _obstore(), dict(config)
+    endpoint = known.get("endpoint") or next((os.environ[name] for name in _ENDPOINTS if name in os.environ), "")
     options = {"allow_http": True} if endpoint.startswith("http://") else None
     try:
-        return obstore.store.from_url(url, config=dict(config), client_options=options)
+        return obstore.store.from_url(url, config=known, client_options=options)
     except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
         raise StateError(f"{url} cannot be opened: {_brief(error)}") from None
 

@@ -22,11 +22,13 @@ from penstock.catalog.choices import Choices
 from penstock.catalog.terms_analysis import TermsAnalysis
 from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
+from penstock.model.memory import Limits
 from penstock.reference import Row
 from penstock.results.views import results_table
 from penstock.sql import AdvanceStream, AlterStream, CreateQuery, DropQuery, DropStream, altered, parse_script
-from penstock.state.manifest import Manifest, ManifestLog
+from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
+from penstock.state.run import Rows, RunEntry, decode_run
 from penstock.storage.memory import MemoryStore
 from penstock.testing.executor import InProcess, Manner
 from penstock.testing.run import Run
@@ -46,11 +48,12 @@ class Engine:
         expire_every: int = 1,
         manner: Manner | None = None,
         chance: random.Random | None = None,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.source = HandedOver() if source is None else source
-        self.tasks, self.expire_every, self.clock = tasks, expire_every, clock
+        self.tasks, self.expire_every, self.limits, self.clock = tasks, expire_every, limits, clock
         self.executor = InProcess(manner or Manner(), chance or random.Random(0))
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
@@ -109,6 +112,7 @@ class Engine:
             self.executor,
             tasks=self.tasks,
             expire_every=self.expire_every,
+            limits=self.limits,
             clock=self.clock,
         )
         self._left = None
@@ -135,9 +139,17 @@ class Engine:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def results(self, name: str) -> list[tuple[Any, ...]]:
-        """The committed results of a query, times as whole microseconds."""
-        return tuples(results_table(self.catalog, name, self.manifest))
+    def results(self, name: str, manifest: Manifest | None = None) -> list[tuple[Any, ...]]:
+        """The committed results of a query, now or as of an earlier state; times as whole microseconds."""
+        return tuples(results_table(self.catalog, name, manifest or self.manifest))
+
+    def record(self, step: int) -> Entry:
+        """What a step has changed, with its own counters; those of the manifest are totals."""
+        return ManifestLog(self.store).steps.read(step)
+
+    def rows(self, run: RunEntry) -> Rows:
+        """The stored rows of a run that the manifest still names."""
+        return decode_run(self.store.map(run.name), run, self.store.label(run.name))
 
     @property
     def manifest(self) -> Manifest:

@@ -122,6 +122,8 @@ def _options(chance: random.Random) -> Options:
         upkeep=chance.choice((2, 5, 64, 64)),
         snapshots=chance.choice((3, 64, 64)),
         expire_every=chance.choice((1, 1, 3)),
+        memory=chance.choice((0, 0, 1 << 9, 1 << 12, 1 << 15)),
+        cold=chance.choice((-1.0, 0.5, 1.0)),
     )
 
 

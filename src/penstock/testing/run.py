@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import ResultsError
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
+from penstock.planner.routes import Routes
 from penstock.results.open_sink import open_sink
 from penstock.results.part import Part
 from penstock.results.sink_queries import sink_tables
@@ -33,6 +35,7 @@ class Run:
         *,
         tasks: int,
         expire_every: int,
+        limits: Limits | None,
         clock: Callable[[], float],
     ) -> None:
         self.catalog, self.store, self.log = catalog, store, source.on(store)
@@ -42,6 +45,7 @@ class Run:
             opened = partial(open_sink, tables=self._tables, store=store, owner=read_id(store))
             self.core = Core(
                 executor, self.log, catalog, store, opened, self._layout, tasks=tasks, expire_every=expire_every,
+                limits=limits,
                 clock=clock,
             )  # fmt: skip
             self.stepper, self.delivery = self.core.stepper, self.core.delivery
@@ -75,6 +79,16 @@ class Run:
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)
             self.core.adopt(registry, network)
+
+    def steer(self, network: Network | None = None, routes: Routes | None = None) -> None:
+        """Run the next step by another form of the network (chains, order of tables), and by these routes.
+
+        Both are choices that affect no answer. A change of declarations makes them anew.
+        """
+        if network is not None:
+            self.stepper.adopt(network, self.stepper.registry)
+        if routes is not None:
+            self.stepper.steering.routes = routes
 
     def stop(self, *, final: bool) -> None:
         with self._stack:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -23,10 +24,14 @@ from msgspec import structs
 from penstock.catalog.choices import Choices
 from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
+from penstock.model.memory import Limits
 from penstock.model.time import NEVER, SECOND
+from penstock.planner.network import Network
 from penstock.planner.reached import Closing, as_answered
+from penstock.state.manifest import Manifest
 from penstock.state.orphans import FOLDERS, collect_orphans
 from penstock.state.owed import Owed, numbers_in, ranges_of
+from penstock.state.tiers import Tiers
 from penstock.step.owing import Chosen
 from penstock.step.stepper import Stepper
 from penstock.storage.crash_points import POINTS, watched
@@ -99,6 +104,8 @@ class Story:
     came: dict[str, float] = field(default_factory=dict)  # by stream the clock of its last rows, or of the last start
     steps: list[tuple[int, int]] = field(default_factory=list)  # after each event: the last step, and all batches
     numbers: dict[str, int] = field(default_factory=dict)  # of the live queries, by name
+    # Queries that another number of tasks has taken over: where these shared a window unevenly, it is given whole.
+    uneven: set[str] = field(default_factory=set)
     given: dict[str, int] = field(default_factory=dict)  # results of queries that give them slowly
     early: int = 0  # steps with early results
     cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
@@ -229,6 +236,7 @@ class Story:
                 if engine.catalog.registry.find(name) is not None:
                     engine.drop(name)
             case Restart(tasks, crash):
+                self.uneven |= {*self.known} if tasks != self.tasks else set()
                 self.tasks = tasks
                 if not crash:
                     engine.stop()
@@ -267,6 +275,7 @@ class Story:
                 self.known[event.name] = event
                 self.numbers[event.name] = self.engine.catalog.record(event.name).id
                 self.given.pop(event.name, None)
+                self.uneven.discard(event.name)
             case Drop(name):
                 self._freeze(name)
                 model.end(name)
@@ -289,12 +298,17 @@ class Story:
         manner = Manner(options.mappers, options.retried, options.shuffled)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
-            manner=manner,
+            manner=manner, limits=self._limits(),
             chance=self.chance, clock=lambda: self.clock,
         )  # fmt: skip
         self.came = dict.fromkeys(self.model.streams, self.clock)
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
+
+    def _limits(self) -> Limits | None:
+        """Not every engine on a state need be limited."""
+        memory = self.scenario.options.memory
+        return Limits.of(memory, memory) if memory and self.chance.random() < 0.8 else None
 
     def _reopen(self, *, power: bool = False) -> None:
         """The process has died, and another one begins on its store."""
@@ -432,7 +446,7 @@ class Story:
         manifest = self.engine.manifest
         steps = manifest.step - (self.steps[-1][0] if self.steps else -1)
         for name, query in self.known.items():
-            if query.flush is None or query.flush[1] < UNLIMITED:
+            if query.flush is None or query.flush[1] < UNLIMITED or name in self.uneven:
                 continue
             count = manifest.counters.query(self.numbers[name]).results
             if count - self.given.get(name, 0) > steps * query.flush[0]:
@@ -495,18 +509,30 @@ def constants(options: Options) -> Iterator[None]:
             "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
             "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
             "penstock.results.delivery.FIRST_RETRY": 0.0,
+            "penstock.kernels.walk.LEAST_PAIRS": 1,
+            "penstock.kernels.streamed.COLD_BLOCK": 1 << 8,
+            "penstock.state.tiers.EVERY": 2,
             "penstock.catalog.compiled.parse_query": parsed_once,
             "penstock.catalog.check_query.parse_query": parsed_once,
         }.items():
             stack.enter_context(patch(name, value))
+        if options.cold >= 0:
+            stack.enter_context(patch("penstock.step.stepper.choose_tiers", partial(_at_random, options.cold)))
         yield
+
+
+def _at_random(share: float, tiers: Tiers, network: Network, manifest: Manifest, hot: int) -> Tiers:  # noqa: ARG001
+    """Tiers that nobody would choose: answers do not depend on them."""
+    chance = random.Random(manifest.step)
+    ages = ((table.name, age) for table in network.tables for age in range(64))
+    return replace(tiers, cold=frozenset(age for age in ages if chance.random() < share))
 
 
 def some_buckets(chance: random.Random, share: float, stepper: Stepper) -> Chosen:
     """For each state table about this share of its buckets, or none."""
     count = stepper.registry.buckets
     tables = [t.name for t in stepper.network.tables] if share else []
-    return {name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables}
+    return Chosen({name: ranges_of([b for b in range(count) if chance.random() < share]) for name in tables})
 
 
 def some_owed(chance: random.Random, share: float, owed: Sequence[Owed]) -> tuple[Owed, ...]:

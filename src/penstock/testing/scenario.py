@@ -130,6 +130,8 @@ class Options:
     upkeep: int = 64
     snapshots: int = 64
     expire_every: int = 1
+    memory: int = 0  # bytes for the work of a task; 0: unlimited
+    cold: float = -1.0  # the share of ages that are cold, at random; below 0: those that the engine chooses
     store: str = "memory"
 
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,8 +34,7 @@ FEW = 4  # young files that are merged
 _WAIT, _WAITS = 0.02, 500  # seconds between two attempts to get the lock, and attempts
 
 
-@dataclass(frozen=True)
-class SliceFile:
+class SliceFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A file of signed rows: its name, its rows, its bytes, and whether all its counts are positive."""
 
     name: str

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,7 @@ from penstock.columns.codes import codes_of
 from penstock.columns.hash import Ints
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
+from penstock.storage.codec import exact, plain
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, consolidated, counts, total
@@ -60,7 +62,7 @@ class Versions:
         self.store, self.folder = store, folder
         self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
-        self.log = Log(store, folder, "number", _encode, _decode)
+        self.log = Log(store, folder, "number", plain, partial(exact, kind=Version))
         self._lock = threading.Lock()
         self._settled = 0
         with self.slices.writing():
@@ -203,23 +205,3 @@ class Versions:
 
 def _files(version: Version) -> set[SliceFile]:
     return {*version.content, *(f for _, f in version.deltas)}
-
-
-def _encode(version: Version) -> dict[str, Any]:
-    return {
-        "number": version.number,
-        "content": [_packed(f) for f in version.content],
-        "deltas": [[n, _packed(f)] for n, f in version.deltas],
-        "state": version.state,
-        "log": version.log,
-    }
-
-
-def _decode(body: dict[str, Any]) -> Version:
-    content = tuple(SliceFile(*f) for f in body["content"])
-    deltas = tuple((n, SliceFile(*f)) for n, f in body["deltas"])
-    return Version(body["number"], content, deltas, body["state"], body.get("log", ""))
-
-
-def _packed(file: SliceFile) -> list[Any]:
-    return [file.name, file.rows, file.bytes, file.positive]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compare import holds, values
+from penstock.columns.terms.evaluation import holds, values
 from penstock.model import And, Arithmetic, Compare, In, IsNull, Literal, Not, Or, Ref
 from penstock.reference import Raised, evaluate
 from tests.effort import examples
