@@ -11,10 +11,10 @@ STAMP := $(VENV)/.penstock-setup
 WITH_JAVA = JAVA_HOME="$$($(BIN)/python -m penstock.spark.java --install)" && export JAVA_HOME &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format bench lock clean
+.PHONY: help setup demo test test-long lint format bench lock s3-server clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 $(STAMP): requirements.lock pyproject.toml
 	@sh scripts/venv.sh $(PYTHON) $(VENV)
@@ -48,6 +48,9 @@ bench: $(STAMP) ## measure the window join, as JSON
 
 lock: ## write requirements.lock anew from pyproject.toml
 	@sh scripts/lock.sh $(PYTHON)
+
+s3-server: ## build versitygw, a server that speaks S3 for tests on loopback (needs Go)
+	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 clean: ## remove caches and build output; the virtual environment stays
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db

@@ -43,7 +43,9 @@ from penstock.kernels.delta import build_delta
 from penstock.model import Column, Stream
 from penstock.model.time import NEVER
 from penstock.planner.build import build_network
-from penstock.planner.network import Network, StandingQuery, StateTable, WindowAggregate
+from penstock.planner.network import Network, StandingQuery
+from penstock.planner.state_table import StateTable
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.sql import parse_query
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Ints, encode_run

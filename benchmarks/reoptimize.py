@@ -173,8 +173,10 @@ def run(spark, folder: Path, inputs: Path, case: Case | DataSet, orders: str, pe
     decisions = engine.decisions()
     changed = [d["step"] for d in decisions if any(o["order"] != o["previous"] for o in d["outcomes"])]
     query.results().write.parquet(str(folder / "results"))
-    counters = [state["counters"] for state in engine.manifest().orders.values()]
-    counted = {name: sum(c[name] for c in counters) for name in ("checks", "bypasses", "regenerations", "useful")}
+    counters = [state.counters for state in engine.manifest().orders.values()]
+    counted = {
+        name: sum(getattr(c, name) for c in counters) for name in ("checks", "bypasses", "regenerations", "useful")
+    }
     return {**found, "steps": steps, "counters": counted, "changes": changed}, str(folder / "results")
 
 

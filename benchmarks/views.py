@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks import harness, views_shapes
 from benchmarks.harness import Json, Report, median, pair_ratio, say
 from benchmarks.views_sources import Chain, Delayed, Files, Postgres, expected, fingerprint, links
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.model import View
 from penstock.sql import parse_view
 from penstock.storage.local import LocalStore

@@ -21,14 +21,13 @@ from benchmarks.harness import Json, median, say
 from benchmarks.views import BATCH, RECOMPUTE, Bench, Case, Size
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Cyclic, Files, Postgres, Relation, Tpch, fingerprint, tpch_files
-from penstock.demo.postgres import server
+from lab.maintenance import beam, hamiltonian_paths
+from penstock.demo.shop import server
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.choice import priced
 from penstock.planner.views.formulas import stepper
 from penstock.planner.views.knee import SIZES, Knee
-from penstock.planner.views.paths import hamiltonian_paths
 from penstock.planner.views.regression import Tau, fit
-from penstock.planner.views.search import beam
 from penstock.planner.views.statistics import Statistics
 from penstock.planner.views.strategies import batch, conditional
 from penstock.views.refresh.maintain import graph_of, maintain

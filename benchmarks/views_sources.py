@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import harness
+from penstock.columns.types import spark_type
 from penstock.model import Column, Source
-from penstock.views.rows.types import spark_type
 
 FILES = 50  # of a relation, when first written
 

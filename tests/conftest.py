@@ -3,15 +3,16 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-from tests.effort import ALL, examples
+from tests.effort import ALL, MUTATED, examples
 
 settings.register_profile(
     "penstock",
     deadline=None,
     max_examples=examples(100),
     derandomize=not ALL,
+    phases=[Phase.explicit, Phase.generate] if MUTATED else list(Phase),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")

@@ -3,6 +3,7 @@
 import os
 
 ALL = os.environ.get("PENSTOCK_TESTS") == "long"
+MUTATED = os.environ.get("PENSTOCK_TESTS") == "mutated"  # the first failure is enough, however large its example is
 
 
 def examples(number: int) -> int:

@@ -1,6 +1,6 @@
 """Checks of an operator's output: grammatical, monotone, results before the progress that covers them, rows complete.
 
-They wrap any sequence of steps, from the reference, the simulation or the engine, and raise `AssertionError` at the
+They wrap any sequence of steps, from the reference or the engine, and raise `AssertionError` at the
 first offence.
 """
 

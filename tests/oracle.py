@@ -19,21 +19,16 @@ from itertools import pairwise
 import duckdb
 import pyarrow as pa
 
+from penstock.columns.types import arrow_type
 from penstock.model import Branch, Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE
 
-ARROW_TYPES = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "timestamp": pa.timestamp("us"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (DuckDB's TIMESTAMP has no zone)
+
+
+def naive_type(name: str) -> pa.DataType:
+    """The Arrow type of values as they are given here: all times are without a zone."""
+    return pa.timestamp("us") if name == "timestamp" else arrow_type(name)
 
 
 @cache
@@ -129,7 +124,7 @@ def bag(rows: Iterable[Sequence[object]]) -> Counter[tuple[object, ...]]:
 
 
 def _table(stream: Stream, rows: Sequence[dict[str, object]]) -> pa.Table:
-    return pa.table({c.name: pa.array([row[c.name] for row in rows], ARROW_TYPES[c.type]) for c in stream.columns})
+    return pa.table({c.name: pa.array([row[c.name] for row in rows], naive_type(c.type)) for c in stream.columns})
 
 
 def _micros(column: str, stream: Stream) -> str:

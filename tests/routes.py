@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.routes import Order, Routes, build_routes
 
 

@@ -13,7 +13,7 @@ from benchmarks.harness import Report
 from benchmarks.views import Bench, Case, Size
 from benchmarks.views_shapes import Random
 from benchmarks.views_sources import Chain, Files, expected, fingerprint
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.planner.views.relations import Relations, Tie
 from penstock.planner.views.shape_cost import Costs
 from penstock.views.sources.source import Answer

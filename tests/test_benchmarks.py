@@ -41,9 +41,9 @@ from benchmarks.aggregates import Asked
 from benchmarks.charts import Panel
 from benchmarks.datasets import DataSet, Law
 from benchmarks.harness import Report
+from lab.orders import brute_force
 from penstock.planner.orders.cost import EngineCost
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.search import brute_force
 from penstock.planner.orders.sizes import Sizes
 from penstock.results import retention
 from tests.planner.drift import FIXED as SIMULATED

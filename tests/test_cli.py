@@ -236,9 +236,8 @@ class StrawRun:
     """As much of a run as the command line sees; `waits` says what happens while it is waited for."""
 
     def __init__(self, folder, waits):
-        self.engine = SimpleNamespace(store=SimpleNamespace(path=lambda name: str(folder / name)))
-        self.stepper = SimpleNamespace(network=SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}))
-        self.delivery = SimpleNamespace(sinks=[])
+        self.store = SimpleNamespace(path=lambda name: str(folder / name))
+        self.seen = SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}, sinks=[])
         self.active, self.final, self.stopped = True, False, 0
         self.waits = iter(waits)
 
@@ -247,7 +246,8 @@ class StrawRun:
         query = {"results": 3, "errors": 0, "suspended": None}
         state = {"rows": 5, "bytes": 2048, "runs": 1}
         return {
-            "step": 4, "streams": {"a": stream}, "queries": {"q": query}, "state": state, "timings": {}, "warnings": [],
+            "step": 4, "streams": {"a": stream}, "queries": {"q": query}, "state": state, "owed": {"rows": 0},
+            "timings": {}, "warnings": [],
         }  # fmt: skip
 
     def await_termination(self, timeout=None):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.demo.kept import kept_until, most_kept
 from penstock.demo.sensors import Reading
+from penstock.demo.summary import kept_until, most_kept
 from penstock.model.time import SECOND
 from penstock.sql import parse_query, parse_script
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from penstock.cli.monitor import Rates, age, moment, plain_line, queries_table, screen_of, size, summary_of
+from penstock.cli.monitor import Rates, age, moment, plain_line, queries_table, screen_of, size, state_line, summary_of
 from penstock.model.time import FOREVER
 
 
@@ -20,6 +20,7 @@ def status(rows=1000, results=50, queries=3, step=12):
         "queries": {
             f"q{n}": {"results": results + n, "errors": 0, "suspended": None, "sink": "-"} for n in range(queries)
         },
+        "owed": {"rows": 0, "seconds": None},
         "state": {"rows": 4321, "bytes": 123_456, "runs": 7},
         "timings": {"plan": 0.01, "job": 0.2, "commit": 0.003},
         "warnings": [],
@@ -30,6 +31,11 @@ def shown(renderable, width=80, height=25):
     console = Console(file=io.StringIO(), width=width, height=height)
     console.print(renderable)
     return console.file.getvalue()
+
+
+def test_owed_probes_are_shown_with_their_age():
+    owing = {**status(), "owed": {"rows": 1200, "seconds": 3.5}}
+    assert state_line(owing).endswith("213 ms per step   1,200 rows owe probes, for 3.5 s")
 
 
 def test_rates_are_of_the_last_seconds_and_on_average():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from penstock.errors import PenstockError, RegistrationError, StateError
 from penstock.handle import QueryHandle
 from penstock.model import Column, Source, UserAggregate
 from penstock.model.limits import MOST_BYTES, MOST_ROWS
+from penstock.model.memory import read_size
 from penstock.model.time import SECOND
 from penstock.model.view import CAPTURES
 from penstock.planner.build import build_network
+from penstock.planner.deferral.overload import Overload
+from penstock.planner.deferral.overload import Parameters as Deferral
 from penstock.planner.explain import explain_network
 from penstock.planner.network import Network
 from penstock.planner.orders.decision import Parameters
@@ -36,10 +40,12 @@ from penstock.results.part import Part
 from penstock.results.views import part_of, view_of
 from penstock.run import Run
 from penstock.spark.analysis import SparkAnalysis
+from penstock.spark.executor_memory import budget_of
 from penstock.spark.inputs import Inputs
 from penstock.spark.open_stream import open_stream
 from penstock.spark.registration import Registration
 from penstock.spark.result_frames import result_frame, side_rows, united
+from penstock.spark.schedule import Schedule
 from penstock.spark.session import local_session, refuse_gone
 from penstock.spark.sources import with_settings
 from penstock.spark.stream_arguments import changed_stream, given_stream, punctuated, time_to_advance
@@ -62,18 +68,22 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.balance.decision import Parameters as Balancing
+from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
-from penstock.step.suspended import resumed
+from penstock.step.relief import Relief
+from penstock.step.upkeep import resumed
 from penstock.storage.faults import told_plainly
-from penstock.storage.local import LocalStore
-from penstock.storage.place import state_path
+from penstock.storage.open_store import open_store
 from penstock.storage.store import refuse_beside_owner
 from penstock.views.catalog import ViewCatalog
 from penstock.views.sources.results import QueryResults
 from penstock.views.statements import ViewStatement, execute_view_statement
 from penstock.views.view import ViewHandle
+
+OVERLOAD = ("off", "defer")
 
 
 class Engine:
@@ -92,10 +102,19 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
+        memory: str | int | None = None,
+        storage: Mapping[str, str] | None = None,
     ) -> None:
-        """`tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
+        """`state_dir` is a folder of this machine, or a URL in an object store ('s3://bucket/app', 'gs://..',
+        'az://..'); `storage` is what the environment does not say of that, such as {'endpoint': 'http://..'}.
+
+        `tasks`: parallel tasks per step (default: the session's cores). `durable=False` skips syncs to disk.
 
         `strategy` is how queries share: 'state_slice', 'push_down', 'pull_up', 'isolated', or 'auto'; `chain` where
         state is cut: 'mem_opt' (fewest rows), 'cpu_opt' (least work), or 'auto'. `orders` is how the probe orders of
@@ -104,10 +123,19 @@ class Engine:
         two rounds that drop expired state. `plan` is how window aggregates are computed: 'paned' (shared panes, merged
         with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
         stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
-        `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+        `balance` is how buckets of keys move between tasks: 'weighted' (also 'auto': consecutive buckets of equal cost,
+        with hot ones split), 'pairwise' (one pair of tasks at a time), or 'off'; `balance_options` are its parameters,
+        such as `theta_r` (loads are even if the least is that share of the largest) and `tau_m` (seconds between two
+        changes). `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+
+        With `overload` 'defer', buckets of keys put off their probes while steps take longer than the trigger allows,
+        and their results come later, exactly; `overload_options` are its parameters, such as `selector` and `share`.
+
+        `memory`, such as '4 GB', is what an executor may use: its Java process with its heap, and its Python workers.
+        What does not fit is put aside on local disks. Without it, what a step needs grows with its input.
         """
         self.spark = spark
-        self.store = LocalStore(str(Path(state_path(state_dir)).absolute()), durable)
+        self.store = open_store(state_dir, durable=durable, storage=storage)
         if expire_every < 1:
             raise RegistrationError(f"expire_every must be at least 1 step, not {expire_every}")
         if tasks is not None and tasks < 1:
@@ -119,17 +147,29 @@ class Engine:
         self.expire_every, self.bound = expire_every, Bound(result_rows, result_bytes)
         refuse_gone(spark, self.store.root)
         check_workers(spark)
+        self.limits = None if memory is None else budget_of(spark, read_size(memory)).limits
         self.tasks = tasks or spark.sparkContext.defaultParallelism
         try:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
+        try:
+            balancing = Balancing(**(balance_options or {}))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"balance_options: {error}") from None
+        choices = Choices(strategy, chain, orders, parameters, plan, balance, balancing)
         with told_plainly():
-            self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+            self.catalog = Catalog(self.store, SparkAnalysis(spark), choices)
+        if overload not in OVERLOAD:
+            raise RegistrationError(f"overload must be one of {', '.join(OVERLOAD)}, not {overload!r}")
+        try:
+            self._overload = Overload(Deferral(**(overload_options or {})))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"overload_options: {error}") from None
+        self._defers = overload == "defer"
         self.inputs = Inputs(spark, self.catalog)
         self._registration = Registration(self.catalog, self.inputs, self._change)
         self._run: Run | None = None
-        self._starting = False
         self._views: ViewCatalog | None = None
 
     @classmethod
@@ -146,19 +186,29 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
+        overload: str = "off",
+        overload_options: Mapping[str, Any] | None = None,
+        memory: str | int | None = None,
+        storage: Mapping[str, str] | None = None,
         **settings: str,
     ) -> Engine:
         """An engine on a well-configured local Spark session, made if there is none.
 
-        `settings` are Spark's, with `__` for each dot.
+        `settings` are Spark's, with `__` for each dot. With `memory` the heap is half of it, and at most 2 GB, unless
+        `spark__driver__memory` says otherwise.
         """
+        if memory is not None and not {"spark__driver__memory", "spark.driver.memory"} & settings.keys():
+            settings["spark__driver__memory"] = f"{min(2 << 10, read_size(memory) >> 21)}m"
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
-            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes,
+            order_options=order_options, expire_every=expire_every, plan=plan, balance=balance,
+            balance_options=balance_options, result_rows=result_rows, result_bytes=result_bytes,
+            memory=memory, storage=storage, overload=overload, overload_options=overload_options,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -328,10 +378,10 @@ class Engine:
         """
         stream = self.catalog.stream(name)
         value = time_to_advance(stream, to)
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             raise StateError(f"stream {stream.name!r} can be advanced while the engine runs; start it first")
-        self._running.advance(stream.name, value)
+        self._present.advance(stream.name, value)
 
     def drop(self, name: str, *, purge: bool = False) -> None:
         """Stop answering a query. Its results stay readable; `purge` deletes them too."""
@@ -341,13 +391,13 @@ class Engine:
     def resume(self, name: str) -> None:
         """Resume a suspended query with the next step. Results that it missed meanwhile are not made up for."""
         record = self.catalog.live(name)
-        if self._running is not None:
-            self._running.resume(record)
+        if self._present is not None:
+            self._present.resume(record)
             return
         self._refuse_beside_others()
         with self.store.owner_lock():
             log = ManifestLog(self.store)
-            manifest = log.load()
+            manifest = fenced(log)
             if entry := resumed(self.catalog.registry, manifest, record):
                 log.append(entry)
 
@@ -413,7 +463,7 @@ class Engine:
         refuse_gone(self.spark, self.store.root)
         if final and not available_now:
             raise PenstockError("final=True needs available_now=True; a running engine ends with run.stop(final=True)")
-        if self._running is not None:
+        if self._present is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
         if not self.inputs.frames:
@@ -421,18 +471,21 @@ class Engine:
         bound = read_length(latency, "latency") / SECOND
         if trigger != "auto":
             read_length(trigger, "trigger")
-        self._starting = True
+        schedule = Schedule(trigger, bound)
+        run = Run(
+            self.spark, self.store, self.catalog, self.inputs, self.execute, tasks=self.tasks, bound=self.bound,
+            limits=self.limits, expire_every=self.expire_every, schedule=schedule,
+            available_now=available_now, final=final, relief=self._relief(lambda: schedule.longest_step),
+        )  # fmt: skip
+        before, self._run = self._run, run
         try:
-            self._run = Run(self, trigger=trigger, latency=bound, available_now=available_now, final=final)
-        finally:
-            self._starting = False
-        return self._run
+            run.begin()
+        except BaseException:
+            self._run = before
+            raise
+        return run
 
     # -- reading ------------------------------------------------------------------------------------------------
-
-    def runs(self, run: Run) -> bool:
-        """Whether this is the present run."""
-        return self._running is run
 
     @told_plainly()
     def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame:
@@ -496,17 +549,18 @@ class Engine:
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
-        return explain_network(
+        found = explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way,
+            manifest.folding, manifest.panes, way, () if running is None else running.seen.balance_explained,
         )  # fmt: skip
+        return "\n".join([found, *(running.seen.explained if running is not None and name is None else ())])
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first.
+        """The last decisions about probe orders, routes, chains, pane sets, partials in mappers and maps of buckets.
 
-        Each has what was checked and changed, why, and the numbers.
+        The oldest comes first. Each has what was checked and changed, why, and the numbers.
         """
-        return [dict(decision) for decision in self.manifest().decisions]
+        return [decided.shown() for decided in self.manifest().decisions]
 
     def explain_select(self, sql: str) -> str:
         """The plan of an unregistered query."""
@@ -526,22 +580,32 @@ class Engine:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
+    def _relief(self, allowed: Callable[[], float] = lambda: inf) -> Relief:
+        """What a run does under pressure, if a step may take that long."""
+        return Relief(self._overload, self._defers, allowed)
+
     @property
     def _running(self) -> Run | None:
+        """The run that has begun and not ended."""
         return self._run if self._run is not None and self._run.active else None
+
+    @property
+    def _present(self) -> Run | None:
+        """The run that owns the state directory, also while it begins and ends: all changes are its events."""
+        return self._run if self._run is not None and not self._run.ended else None
 
     def _change(self, change: Callable[[], None]) -> None:
         """Apply a change now, or at the next step boundary of the run."""
-        if self._running is None:
+        if self._present is None:
             self._refuse_beside_others()
             change()
         else:
-            self._running.change(change)
+            self._present.change(change)
 
     @told_plainly()
     def _refuse_beside_others(self) -> None:
         """Refuse a change while another engine runs on the directory, which would not notice it."""
-        if not self._starting and (self._run is None or self._run.ended):
+        if self._present is None:
             refuse_beside_owner(self.store)
 
     def _query_results(self, name: str) -> QueryResults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -28,14 +29,19 @@ class SqlError(PenstockError):
         super().__init__(self._render())
 
     def _render(self) -> str:
-        parts = [f"{self.message} (line {self.line}, column {self.column})"]
-        lines = self.text.splitlines()
-        if 1 <= self.line <= len(lines):
-            parts.append(f"  {lines[self.line - 1]}")
-            parts.append("  " + " " * (self.column - 1) + "^")
+        return "\n".join([f"{self.message} (line {self.line}, column {self.column})", *self.marked])
+
+    @property
+    def marked(self) -> list[str]:
+        """The source line, a caret under the place, the hint."""
+        parts = []
+        lines = self.text.split("\n")
+        if self.text and 1 <= self.line <= len(lines):
+            line = lines[self.line - 1].rstrip("\r")
+            parts += [f"  {line}", "  " + re.sub(r"[^\t]", " ", line[: self.column - 1]).ljust(self.column - 1) + "^"]
         if self.hint:
             parts.append(f"hint: {self.hint}")
-        return "\n".join(parts)
+        return parts
 
 
 class NotSupportedError(SqlError):

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.catalog.catalog import Catalog
 from penstock.model.time import NEVER
 from penstock.results.released import released
+from penstock.state.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.engine import Engine
+
+class Answers(Protocol):
+    """The engine of a query, as its handle knows it."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def manifest(self) -> Manifest: ...
+
+    def results(self, name: str, *, step: bool = False, since_step: int | None = None) -> DataFrame: ...
+
+    def coverage(self, name: str) -> dict[str, Any]: ...
+
+    def _query_stats(self, name: str) -> dict[str, int | None]: ...
 
 
 class QueryHandle:
     """A registered query."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Answers, name: str) -> None:
         self.engine, self.name = engine, name
 
     def __repr__(self) -> str:

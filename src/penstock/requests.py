@@ -6,66 +6,52 @@ added twice, and a query that the request has dropped is not missed.
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from penstock.catalog.requests import Answer, Change, Request, RequestLog, change_of
+from penstock.catalog.catalog import Catalog
+from penstock.catalog.requests import Answer, Change, RequestLog, change_of
 from penstock.errors import PenstockError, SessionError
 from penstock.sql import DropQuery, ResumeQuery
 
-if TYPE_CHECKING:
-    from penstock.run import Run
 
+@dataclass(frozen=True)
+class Requests:
+    """The requests to one run, see `step.ports.Requests`; the engine's `execute` runs a statement."""
 
-def take_requests(run: Run) -> list[str]:
-    """Execute and answer every waiting request, each at a step boundary; returns the failures in words."""
-    log = RequestLog(run.engine.store)
-    failed = []
-    with contextlib.suppress(Exception):  # what cannot be read or written now is tried again at the next tick
-        for key in [] if run.closing else log.waiting():
-            answer = do_request(run, log, key)
-            log.answer(key, answer)
-            if not answer.ok:
-                failed.append(f"a request failed: {answer.text}")
-    return failed
+    log: RequestLog
+    catalog: Catalog
+    execute: Callable[[str], object]
 
+    def waiting(self) -> Sequence[str]:
+        return self.log.waiting()
 
-def do_request(run: Run, log: RequestLog, key: str) -> Answer:
-    """Execute one request, and return its outcome."""
-    try:
-        request = log.read(key)
-        change = change_of(request.statement)
-        known = run.engine.catalog.registry.find(change.name)
-        aim = log.take(key, known.id if known else None)
-        return Answer(ok=True, text=_execute(run, request, change, aim))
-    except SessionError:
-        raise  # unrelated to the request, which the next run takes
-    except Exception as error:  # noqa: BLE001  (whatever it is, the requester gets it and the run continues)
-        return Answer(ok=False, text=_words(error))
+    def answer(self, key: str, answer: Answer) -> None:
+        self.log.answer(key, answer)
 
+    def do(self, key: str) -> Answer:
+        """Execute one request, and return its outcome."""
+        try:
+            request = self.log.read(key)
+            change = change_of(request.statement)
+            known = self.catalog.registry.find(change.name)
+            aim = self.log.take(key, known.id if known else None)
+            return Answer(ok=True, text=self._execute(request.statement, change, aim))
+        except SessionError:
+            raise  # unrelated to the request, which the next run takes
+        except Exception as error:  # noqa: BLE001  (whatever it is, the requester gets it and the run continues)
+            return Answer(ok=False, text=_words(error))
 
-def _execute(run: Run, request: Request, change: Change, aim: int | None) -> str:
-    catalog = run.engine.catalog
-    if isinstance(change, DropQuery):
-        gone = aim is not None and all(q.id != aim for q in catalog.registry.live())
-        if not gone:  # else this very request has dropped it, before the engine died
-            _change(run, request.statement)
-        return f"query {change.name!r} is dropped"
-    if isinstance(change, ResumeQuery):
-        run.resume(catalog.live(change.name))
-        return f"query {change.name!r} goes on"
-    _change(run, request.statement)
-    return f"query {change.name!r} is answered from step {catalog.live(change.name).since} on"
-
-
-def _change(run: Run, statement: str) -> None:
-    def execute() -> None:
-        run.engine.execute(statement)
-
-    if run.engine.runs(run):
-        execute()  # checked beside the running step, and only then at a step boundary
-    else:
-        run.change(execute)  # the run is still starting: the engine does not know it yet
+    def _execute(self, statement: str, change: Change, aim: int | None) -> str:
+        if isinstance(change, DropQuery):
+            gone = aim is not None and all(q.id != aim for q in self.catalog.registry.live())
+            if not gone:  # else this very request has dropped it, before the engine died
+                self.execute(statement)
+            return f"query {change.name!r} is dropped"
+        self.execute(statement)
+        if isinstance(change, ResumeQuery):
+            return f"query {change.name!r} goes on"
+        return f"query {change.name!r} is answered from step {self.catalog.live(change.name).since} on"
 
 
 def _words(error: Exception) -> str:

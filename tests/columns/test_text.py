@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.columns.text import has_text, rows_as_text
+from penstock.columns.types import arrow_type
 from penstock.spark.ingest import SIDE_FORMATS
-from tests.spark.replay import ARROW_TYPES
 
 COLUMNS = {
     "tinyint": [1, -128, None, 0],
@@ -25,12 +25,11 @@ COLUMNS = {
     "decimal(10,2)": [Decimal("0.01"), Decimal("-99999999.99"), None, Decimal("1E+3")],
     "binary": [b"", b"\x00\xff", None, b"abc"],
 }  # fmt: skip
-TYPES = {**ARROW_TYPES, "binary": pa.binary()}
 
 
 @pytest.mark.spark
 def test_spark_reads_rows_back_as_they_were(spark):
-    rows = pa.table({f"c`{n}": pa.array(own, TYPES[kind]) for n, (kind, own) in enumerate(COLUMNS.items())})
+    rows = pa.table({f"c`{n}": pa.array(own, arrow_type(kind)) for n, (kind, own) in enumerate(COLUMNS.items())})
     texts = [(n, text) for n, text in enumerate(rows_as_text(rows).to_pylist())]
     schema = ", ".join(f"`c``{n}` {kind}" for n, kind in enumerate(COLUMNS))
     frame = spark.createDataFrame(texts, "n int, row string")

@@ -1,8 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from penstock.columns.types import ATOMIC, arrow_type, decimal_digits
-from penstock.views.rows.types import source_type, spark_type
+from penstock.columns.types import ATOMIC, arrow_type, decimal_digits, source_type, spark_type
 
 
 @pytest.mark.parametrize("name", [*ATOMIC, "decimal(10,2)", "decimal(38, 0)"])

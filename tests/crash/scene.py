@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.named import evaluate
 from tests.oracle import bag
 from tests.spark.replay import Replay, rows_of, stream, values_of
 
+STATE = "PENSTOCK_TEST_STATE"  # a variable with the place of the state
 STREAMS = (
     stream("a", "ts timestamp, k bigint, v bigint", delay=SECOND),
     stream("b", "ts timestamp, k bigint, v bigint"),
@@ -72,8 +74,8 @@ def source(root: Path, steps: int) -> Replay:
 
 
 def engine_of(spark, root: Path, queries: Mapping[str, str] = QUERIES | WINDOWED) -> Engine:
-    """The engine over `root`, with these queries declared."""
-    engine = Engine(spark, root / "state", tasks=2)
+    """The engine over `root`, with these queries declared; its state may be elsewhere."""
+    engine = Engine(spark, os.environ.get(STATE) or root / "state", tasks=2)
     Replay(root / "source", *STREAMS).declare(engine)
 
     def append(table, step: int) -> None:

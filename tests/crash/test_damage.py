@@ -90,7 +90,7 @@ def look(state):
     store = LocalStore(str(state), durable=False)
     with told_plainly(), store.owner_lock():
         registry, manifest = RegistryLog(store).load(), ManifestLog(store).load()
-        OffsetLog(store).check_start(manifest.last_batch)
+        OffsetLog(store).check_start(manifest)
         check_log(store)
         RegistryLog(store).load(manifest.version)
         commit.check_runs(store, manifest)

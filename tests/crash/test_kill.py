@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import StateError
+from penstock.storage.cache import FOLDER_VARIABLE
 from penstock.storage.crash_points import POINTS
-from tests.crash.scene import FOLDERS, answers_of, deliveries, engine_of, expected, in_folders, source
+from tests.crash.scene import FOLDERS, STATE, answers_of, deliveries, engine_of, expected, in_folders, source
 from tests.spark.replay import drain, rows_of
+from tests.storage.s3_server import server
 
 pytestmark = pytest.mark.spark
 
@@ -183,3 +186,18 @@ def test_a_task_that_fails_after_writing_is_repeated_and_its_files_are_never_rea
     found = answers_of(engine)
     for name, answer in expected(STEPS).items():
         assert found[name] == answer, name
+
+
+@pytest.mark.long
+def test_nothing_is_lost_or_doubled_with_state_in_an_object_store(spark, tmp_path, monkeypatch):
+    """Each start begins with a step of its own, after the lease of the one that was killed has ended."""
+    obstore = pytest.importorskip("obstore", reason="pip install 'penstock[object]'")
+    monkeypatch.setattr(sys.modules[__name__], "OWN", f"{OWN}:{Path(obstore.__file__).parents[1]}")  # wherever it is
+    source(tmp_path, STEPS)
+    place = f"s3://bucket/{uuid.uuid4().hex}"
+    for name, value in (server().environment | {STATE: place, FOLDER_VARIABLE: str(tmp_path / "cache")}).items():
+        monkeypatch.setenv(name, value)
+    for point in ("before_manifest:2", "after_manifest:4", "after_link:6", "after_delivery:8"):
+        killed_at(tmp_path, point)
+    finished(tmp_path)
+    assert_nothing_lost_or_doubled(spark, tmp_path)

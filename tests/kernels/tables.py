@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.planner.index import ColumnIndex
-from penstock.planner.network import Entry, StateTable
+from penstock.planner.state_table import Entry, StateTable
 
 
 def entry(query: int, lives: Sequence[tuple[str, int]] = (("b", 9),), truths: Sequence[str] = ()) -> Entry:

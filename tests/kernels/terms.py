@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.model import And, Arithmetic, Compare, In, IsNull, Literal, Not, Or, Ref
-from tests.oracle import ARROW_TYPES
+from tests.oracle import naive_type
 from tests.workloads import COMPARISONS, VALUES
 
 KINDS = {"i": "bigint", "j": "int", "d": "double", "e": "double", "s": "string", "t": "string", "b": "boolean"}
@@ -31,7 +31,7 @@ def rows(columns: str = "".join(KINDS), **size: int) -> st.SearchStrategy[list[d
 
 
 def arrays(table: list[dict[str, object]]) -> dict[str, pa.Array]:
-    return {c: pa.array([row[c] for row in table], ARROW_TYPES[KINDS[c]]) for c in (table[0] if table else KINDS)}
+    return {c: pa.array([row[c] for row in table], naive_type(KINDS[c])) for c in (table[0] if table else KINDS)}
 
 
 def literals(family: str, *, null: bool = True) -> st.SearchStrategy[Literal]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.kernels.merge import merge_runs
 from penstock.model import Column, Stream
 from penstock.reference import bounds, reachable, results, serves
+from tests.driven import KEY_HASHES, colliding, driven, row_tuples, stepwise, stored_form, without_spark
 from tests.effort import examples
 from tests.oracle import bag, duckdb_results
-from tests.simulation import colliding, plain, row_tuples, simulate, spread, stored_form
 from tests.workloads import Workload, workload
 
 ways = st.fixed_dictionaries(
@@ -23,58 +23,57 @@ ways = st.fixed_dictionaries(
         "merge_every": st.integers(0, 2),
         "renumber": st.booleans(),
         "chunk": st.sampled_from((3, 1, 1 << 19)),
-        "key_hash": st.sampled_from((spread, plain, colliding)),
+        "key_hash": st.sampled_from(KEY_HASHES),
     }
 )
 
 
 def assert_answers(work, found):
-    for query, ours in zip(work.parsed, found.results, strict=True):
-        assert bag(ours) == bag(results(query, work.streams, work.accepted)), query.sql
+    for number, query in enumerate(work.parsed):
+        assert bag(found.answer(number)) == bag(results(query, work.streams, work.accepted)), query.sql
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(workload(), ways)
+@given(workload().map(without_spark), ways)
 def test_every_query_gets_the_answer_of_the_reference(work, way):
-    assert_answers(work, simulate(work, **way))
+    assert_answers(work, driven(work, **way))
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(workload(late=True), ways)
+@given(workload(late=True).map(without_spark), ways)
 def test_late_and_bad_rows_take_part_in_nothing(work, way):
-    assert_answers(work, simulate(work, **way))
+    assert_answers(work, driven(work, **way))
 
 
 @settings(max_examples=examples(25), deadline=None)
-@given(workload(), ways)
+@given(workload().map(without_spark), ways)
 def test_every_query_gets_the_answer_of_duckdb(work, way):
-    for query, ours in zip(work.parsed, simulate(work, **way).results, strict=True):
-        assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
+    found = driven(work, **way)
+    for number, query in enumerate(work.parsed):
+        assert bag(found.answer(number)) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(workload(late=True), ways)
+@given(workload(late=True).map(without_spark), ways)
 def test_every_row_is_accounted_for(work, way):
-    found = simulate(work, **(way | {"renumber": False}))
-    for step in found.steps:
-        for counts in step.streams.values():
-            assert counts["rows"] == counts["accepted"] + counts["late"] + counts["bad"]
+    found = driven(work, **(way | {"renumber": False}))
+    for step, batch in zip(found.steps, work.batches, strict=True):
+        for name in work.streams:
+            counts = step.record.counters.stream(name)
+            assert len(batch.get(name, ())) == counts.rows == counts.accepted + counts.late + counts.bad
         for table in found.network.tables:
-            counts = step.tables[table.name]
-            assert step.streams[table.stream]["accepted"] == (
-                counts["stored"] + counts["unwanted"] + counts["out_of_reach"]
-            )
+            counts, accepted = step.table(table.name), step.record.counters.stream(table.stream).accepted
+            assert accepted == counts.stored + counts.unwanted + counts.out_of_reach
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(workload(late=True), st.integers(1, 3), st.integers(0, 2))
+@given(workload(late=True).map(without_spark), st.integers(1, 3), st.integers(0, 2))
 def test_state_holds_the_rows_in_reach_and_a_merge_leaves_exactly_these(work, tasks, merge_every):
-    for last in range(1, len(work.batches) + 1):
-        part = Workload(work.streams, work.queries, work.batches[:last])
-        found = simulate(part, tasks=tasks, merge_every=merge_every)
+    for last, found in enumerate(stepwise(work, tasks=tasks, merge_every=merge_every), 1):
         progress = found.steps[-1].progress
-        wanted = reachable(part.parsed, part.streams, part.accepted, progress)
-        for name, stream in part.streams.items():
+        accepted = Workload(work.streams, work.queries, work.batches[:last]).accepted
+        wanted = reachable(work.parsed, work.streams, accepted, progress)
+        for name, stream in work.streams.items():
             stateful = [t for t in found.network.tables_of(name) if not t.stateless]
             if len(stateful) != 1:
                 continue
@@ -88,11 +87,11 @@ def test_state_holds_the_rows_in_reach_and_a_merge_leaves_exactly_these(work, ta
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(workload(), st.integers(1, 3), st.integers(0, 2), st.sampled_from((spread, colliding)))
+@given(workload().map(without_spark), st.integers(1, 3), st.integers(0, 2), st.sampled_from((None, colliding)))
 def test_compared_pairs_are_those_that_share_a_query_by_windows_and_bits(work, tasks, merge_every, key_hash):
     pairs_only = tuple(t for t, q in zip(work.queries, work.parsed, strict=True) if len(q.roles) == 2)
     work = Workload(work.streams, pairs_only, work.batches)
-    found = simulate(work, tasks=tasks, merge_every=merge_every, key_hash=key_hash)
+    found = driven(work, tasks=tasks, merge_every=merge_every, key_hash=key_hash)
     expected = sum(shared_pairs(work, found.network, join, key_hash) for join in found.network.joins)
     assert sum(step.compared for step in found.steps) == expected
 
@@ -112,7 +111,7 @@ def shared_pairs(work, network, join, key_hash):
 
 def hashed(table, row, key_hash):
     parts = [row[next(p.column for p in part if not isinstance(p, str))] for part in table.key]
-    return key_hash(tuple(0.0 if p == 0 and isinstance(p, float) else p for p in parts))
+    return (key_hash or repr)(tuple(0.0 if p == 0 and isinstance(p, float) else p for p in parts))
 
 
 def fits(work, query, rows):
@@ -132,7 +131,7 @@ def answer(query, *steps, **how):
     """The sorted answer; each step gives times by stream, all under one key."""
     names = sorted({name for step in steps for name in step})
     batches = tuple({n: [{"at": t, "k": 7} for t in times] for n, times in step.items()} for step in steps)
-    return sorted(simulate(Workload(streams(*names), (query,), batches), **how).results[0])
+    return sorted(driven(Workload(streams(*names), (query,), batches), **how).answer(0))
 
 
 THREE = (
@@ -154,9 +153,10 @@ def test_a_three_way_join_takes_what_is_live_at_the_newest_rows_time(steps):
 
 
 def test_what_new_rows_look_for_and_do_not_find_is_counted_as_none():
-    found = simulate(Workload(streams("s1", "s2", "s3"), (THREE,), ({"s1": [{"at": 1, "k": 7}]},)))
+    found = driven(Workload(streams("s1", "s2", "s3"), (THREE,), ({"s1": [{"at": 1, "k": 7}]},)))
     (step,) = found.steps
-    assert dict(step.flows) == {(0, 0, (0,)): 1, (0, 0, (0, 1)): 0, (0, 0, (0, 1, 2)): 0}
+    (join,) = found.network.joins
+    assert step.flows == {(join.name, 0, 0b001): 1, (join.name, 0, 0b011): 0, (join.name, 0, 0b111): 0}
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,11 @@ def test_in_a_self_join_a_row_meets_itself_once_whatever_the_cut():
 @pytest.mark.parametrize("tasks", [1, 2, 5])
 def test_keys_of_all_buckets_make_one_file_per_task_and_table(tasks):
     rows = [{"at": n, "k": n} for n in range(3000)]
-    found = simulate(Workload(streams("a", "b"), (TWO.format(9, 9),), ({"a": rows, "b": rows},)), tasks=tasks)
+    found = driven(Workload(streams("a", "b"), (TWO.format(9, 9),), ({"a": rows, "b": rows},)), tasks=tasks)
     buckets = {key >> 56 for table in found.network.tables for rows in found.held(table) for key in rows.key.tolist()}
     assert len(buckets) == 256
-    assert found.steps[0].files == 2 * tasks
-    assert Counter(found.results[0]) == Counter((n, n) for n in range(3000))
+    assert len(found.steps[0].record.runs_added) == 2 * tasks
+    assert Counter(found.answer(0)) == Counter((n, n) for n in range(3000))
 
 
 @pytest.mark.parametrize("skew", [1, 5])
@@ -213,13 +213,13 @@ def test_a_stream_that_runs_windows_behind_loses_nothing(skew, tasks, merge_ever
         f"SELECT a.at, b.at, c.at FROM a [RANGE {window}], b [RANGE {window}], c [RANGE {window}] "
         "WHERE a.k = b.k AND b.k = c.k"
     )
-    found = simulate(Workload(alike, (sql,), batches), tasks=tasks, merge_every=merge_every)
+    found = driven(Workload(alike, (sql,), batches), tasks=tasks, merge_every=merge_every)
     close = [c for c in product(moments, repeat=3) if max(c) - min(c) < window]
-    assert bag(found.results[0]) == bag(close)
+    assert bag(found.answer(0)) == bag(close)
 
 
 def test_a_run_goes_when_all_its_rows_are_out_of_reach():
-    found = simulate(
+    found = driven(
         Workload(
             {n: Stream(n, (Column("at", "bigint"), Column("k", "bigint")), "at", delay=0) for n in "ab"},
             (TWO.format(10, 10),),
@@ -227,19 +227,19 @@ def test_a_run_goes_when_all_its_rows_are_out_of_reach():
         )
     )
     # A run of step n is judged at the start of a step, by the progress that the step before has left.
-    assert [sorted(r.step for r in step.runs if r.table == "a(k)") for step in found.steps] == [
+    assert [sorted(r.step for r in step.manifest.runs_of("a(k)")) for step in found.steps] == [
         [0], [0, 1], [0, 1, 2], [1, 2, 3],
     ]  # fmt: skip
 
 
 def test_a_row_out_of_reach_on_arrival_probes_but_is_not_stored():
-    found = simulate(
+    found = driven(
         Workload(
             streams("a", "b"), (TWO.format(10, 50),), ({"b": [{"at": 2000, "k": 7}]}, {"a": [{"at": 960, "k": 7}]})
         )
     )
-    counts = found.steps[1].tables["a(k)"]
-    assert (counts["out_of_reach"], counts["stored"], counts["probed"]) == (1, 0, 1)
+    counts = found.steps[1].table("a(k)")
+    assert (counts.out_of_reach, counts.stored, counts.probed) == (1, 0, 1)
 
 
 def test_a_nan_key_equals_any_other_nan():
@@ -247,15 +247,15 @@ def test_a_nan_key_equals_any_other_nan():
     batch = {
         n: [{"at": 1, "k": nan}] for n, nan in (("a", math.nan), ("b", struct.unpack("d", b"\x01" + b"\xff" * 7)[0]))
     }
-    assert simulate(Workload(double, (TWO.format(9, 9),), (batch,)), key_hash=lambda key: 5).results == [[(1, 1)]]
+    assert driven(Workload(double, (TWO.format(9, 9),), (batch,)), key_hash=lambda key: 5).answer(0) == [(1, 1)]
 
 
 def test_a_hash_that_two_keys_share_joins_neither():
     text = {n: Stream(n, (Column("at", "bigint"), Column("k", "string")), "at", delay=0) for n in "ab"}
     batch = {n: [{"at": 1, "k": key} for key in keys] for n, keys in (("a", "xy"), ("b", "yz"))}
-    found = simulate(
+    found = driven(
         Workload(text, ("SELECT x.k, y.k FROM a [RANGE 9] x, b [RANGE 9] y WHERE x.k = y.k",), (batch,)),
         key_hash=lambda key: 5,
     )
-    assert found.results == [[("y", "y")]]
+    assert found.answer(0) == [("y", "y")]
     assert found.steps[0].compared == 4

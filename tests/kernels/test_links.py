@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.kernels.links import Links, count_probes, count_results
 from penstock.kernels.probe import to_words
 from penstock.model import Column, Stream
+from tests.driven import driven
 from tests.effort import examples
-from tests.simulation import simulate
 from tests.workloads import Workload
 
 COLUMNS = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
@@ -46,8 +46,8 @@ def counted(found, kind):
     for table in found.network.tables:
         chains[table.stream] = list(pairwise((0, *table.chain))) if len(table.chain) > 1 else []
         for step in found.steps:
-            for begin, end in chains[table.stream]:
-                total[table.stream, begin, end] += step.tables[table.name][f"{kind}:{begin}-{end}"]
+            for begin, ends in getattr(step.table(table.name), kind).items():
+                total.update({(table.stream, begin, end): count for end, count in ends.items()})
     return +total, chains
 
 
@@ -64,7 +64,7 @@ ways = st.fixed_dictionaries(
 @given(st.integers(2, 3).flatmap(loads), ways)
 def test_a_result_counts_in_the_link_of_the_age_that_its_row_had(case, way):
     names, queries, load = case
-    found, chains = counted(simulate(load, **way), "results")
+    found, chains = counted(driven(load, **way), "results")
     expected = Counter()
     for rows in product(*(arrived(load, name) for name in names)):
         newest = max(row["at"] for row in rows)
@@ -87,7 +87,7 @@ def test_a_result_counts_in_the_link_of_the_age_that_its_row_had(case, way):
 @given(loads(2), ways)
 def test_a_row_probes_the_links_with_ages_that_one_of_its_queries_wants(case, way):
     _, queries, load = case
-    found, chains = counted(simulate(load, **way), "probes")
+    found, chains = counted(driven(load, **way), "probes")
     expected = Counter()
     for start, probed in ((0, 1), (1, 0)):
         for row in arrived(load, "ab"[start]):
@@ -101,9 +101,11 @@ def test_a_table_with_one_link_counts_nothing():
     streams = {name: Stream(name, COLUMNS, "at", delay=0) for name in "ab"}
     text = "SELECT a.at FROM a [RANGE 9], b [RANGE 9] WHERE a.k = b.k"
     rows = [{"at": 1, "k": 1, "v": 1}]
-    found = simulate(Workload(streams, (text,), ({"a": rows, "b": rows},)))
-    assert found.results == [[(1,)]]
-    assert not any(":" in name for counts in found.steps[0].tables.values() for name in counts)
+    found = driven(Workload(streams, (text,), ({"a": rows, "b": rows},)))
+    assert found.answer(0) == [(1,)]
+    tables = found.steps[0].record.counters.tables.values()
+    assert tables
+    assert not any(counts.probes or counts.results for counts in tables)
 
 
 @given(st.data(), st.integers(1, 130), st.integers(2, 9))

@@ -1,5 +1,6 @@
 """The results of joins, step by step through the kernels: never behind the stated progress, which never falls."""
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -7,32 +8,33 @@ from hypothesis import strategies as st
 
 from penstock.model.query import Rows
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import output_progress
+from penstock.planner.reached import output_progress
 from penstock.reference import admit, reachable
+from tests.driven import driven, without_spark
 from tests.effort import examples
 from tests.monitors import check_bounded, check_progress
-from tests.simulation import simulate
 from tests.workloads import workload
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(workload(late=True), st.integers(1, 3), st.integers(0, 2))
+@given(workload(late=True).map(without_spark), st.integers(1, 3), st.integers(0, 2))
 def test_results_come_before_the_progress_that_covers_them_and_state_ends_with_the_streams(load, tasks, merge_every):
     timed = replace(load, queries=tuple(q.replace("SELECT ", "SELECT result_time, ", 1) for q in load.queries))
-    done = simulate(timed, tasks=tasks, merge_every=merge_every)
+    done = driven(timed, tasks=tasks, merge_every=merge_every)
     for number, query in enumerate(timed.parsed):
         if any(isinstance(role.window, Rows) for role in query.roles):
             continue
-        steps, before = [], 0
-        for step in done.steps:
-            found = [row[0] for row in done.results[number][before : step.answered[number]]]
-            steps.append((found, output_progress(query, step.progress)))
-            before = step.answered[number]
+        steps, before = [], Counter()
+        for place, step in enumerate(done.steps):
+            found = Counter(row[0] for row in done.answer(number, place))
+            steps.append((list((found - before).elements()), output_progress(query, step.progress)))
+            before = found
         check_progress(steps)
     ended = dict.fromkeys(timed.streams, FOREVER)
     assert not any(map(len, reachable(timed.parsed, timed.streams, timed.accepted, ended).values()))
     check_held(timed, done)
-    assert all(run.expired(ended) for run in done.runs.values() if not done.network.closes)
+    done.engine.stop(final=True)
+    assert not done.manifest.runs
 
 
 def check_held(load, done):
@@ -56,9 +58,9 @@ def check_held(load, done):
         return len(reachable(load.parsed, load.streams, every, progress)[name])
 
     for number, step in enumerate(done.steps):
-        for table, level, of in sorted({(run.table, run.level, run.step) for run in step.runs}):
+        for table, level, of in sorted({(run.table, run.level, run.step) for run in step.manifest.runs.values()}):
             span = (0, of) if level else (of, of + 1)
-            own = [run.rows for run in step.runs if (run.table, run.level, run.step) == (table, level, of)]
+            own = [run.rows for run in step.manifest.runs_of(table) if (run.level, run.step) == (level, of)]
             held.append(sum(own))
             found = reach(stream_of[table], *span, of - 1)
             bounds.append(found if of == number or reach(stream_of[table], *span, number - 1) else 0)

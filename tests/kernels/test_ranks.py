@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.ranks import _numbers
 from penstock.model import Column, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, results
 from penstock.reference.order import followers
+from tests.driven import KEY_HASHES, KeyHash, driven
 from tests.effort import examples
 from tests.graphs import runnable_graph
 from tests.oracle import bag, duckdb_results
 from tests.routes import any_routes
-from tests.simulation import KeyHash, colliding, plain, simulate, spread
 from tests.workloads import Workload
 
 counting = runnable_graph(("rows", "mixed"))
 
 
 @settings(max_examples=examples(150))
-@given(counting, st.integers(0, 10**6), st.integers(1, 3), st.sampled_from((spread, plain, colliding)))
+@given(counting, st.integers(0, 10**6), st.integers(1, 3), st.sampled_from(KEY_HASHES))
 def test_every_step_answers_what_progress_has_closed(
-    workload: Workload, seed: int, tasks: int, key_hash: KeyHash
+    workload: Workload, seed: int, tasks: int, key_hash: KeyHash | None
 ) -> None:
-    done = simulate(workload, tasks=tasks, key_hash=key_hash, routes=any_routes(seed), merge_every=seed % 3)
+    done = driven(workload, tasks=tasks, key_hash=key_hash, routes=any_routes(seed), merge_every=seed % 3, end=True)
     (query,) = workload.parsed
     steps = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
     waits_for = {role.stream for role in query.roles if isinstance(role.window, Rows)}
@@ -34,15 +39,15 @@ def test_every_step_answers_what_progress_has_closed(
         before = {name: own[number - 1].progress if number else NEVER for name, own in steps.items()}
         closed = min((before[name] for name in waits_for), default=FOREVER)
         wanted = [row for row in results(query, workload.streams, arrived) if row[-1] < closed]
-        assert bag(done.results[0][: done.steps[number].answered[0]]) == bag(wanted), query.sql
-    assert bag(done.results[0]) == bag(results(query, workload.streams, workload.accepted)), query.sql
-    assert bag(done.results[0]) == bag(duckdb_results(query, workload.streams, workload.accepted)), query.sql
+        assert bag(done.answer(0, number)) == bag(wanted), query.sql
+    assert bag(done.answer(0)) == bag(results(query, workload.streams, workload.accepted)), query.sql
+    assert bag(done.answer(0)) == bag(duckdb_results(query, workload.streams, workload.accepted)), query.sql
 
 
 @settings(max_examples=examples(100))
 @given(counting, st.integers(1, 2))
 def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, tasks: int) -> None:
-    done = simulate(workload, tasks=tasks, merge_every=1)
+    done = driven(workload, tasks=tasks, merge_every=1, end=True)
     (query,) = workload.parsed
     steps = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
     for table in done.network.tables:
@@ -61,10 +66,9 @@ def test_a_row_goes_when_so_many_others_have_come_after_it(workload: Workload, t
                     one or sum(time <= least for time in times) < entry.counts.count
                     for one, times in zip(inside, later, strict=True)
                 ]
-            kept = [run for run in done.steps[number].runs if run.table == table.name and run.level]
+            kept = [run for run in done.steps[number].manifest.runs_of(table.name) if run.level]
             assert sum(run.rows for run in kept) <= sum(inside), query.sql
-    if done.network.closes:
-        assert all(run.expired(done.progress) for run in done.steps[-1].runs)
+    assert not done.manifest.runs
 
 
 @settings(max_examples=examples(100))
@@ -74,13 +78,18 @@ def test_windows_count_the_rows_since_their_query_began(
 ) -> None:
     end = len(workload.batches)
     starts = data.draw(st.lists(st.integers(0, end - 1), min_size=3, max_size=3))
-    done = simulate(
-        workload, tasks=tasks, merge_every=2, strategy=strategy, lifetimes=[(start, end) for start in starts]
-    )
+    lifetimes = [(start, end) for start in starts]
+    done = driven(workload, tasks=tasks, merge_every=2, strategy=strategy, lifetimes=lifetimes, end=True)
     steps = {name: admit(stream, workload.arrivals(name)) for name, stream in workload.streams.items()}
-    for found, query, start in zip(done.results, workload.parsed, starts, strict=True):
+    for number, (query, start) in enumerate(zip(workload.parsed, starts, strict=True)):
         seen = {name: [row for step in own[start:] for row in step.accepted] for name, own in steps.items()}
-        assert bag(found) == bag(results(query, workload.streams, seen)), query.sql
+        assert bag(done.answer(number)) == bag(results(query, workload.streams, seen)), query.sql
+
+
+def test_of_two_zeros_the_negative_one_comes_first_and_other_numbers_are_not_split() -> None:
+    first, second = _numbers(pa.array([-1.5, -0.0, 0.0, -math.inf, math.nan, None]))
+    assert list(np.lexsort((second, first))) == [5, 3, 0, 1, 2, 4]
+    assert second.tolist() == [0, -1, 0, 0, 0, 0]
 
 
 def answer(count: int, *steps: dict[str, list[tuple[int, int]]]) -> list[tuple[object, ...]]:
@@ -89,7 +98,7 @@ def answer(count: int, *steps: dict[str, list[tuple[int, int]]]) -> list[tuple[o
     streams = {name: Stream(name, columns, "at", 0) for name in "ab"}
     sql = f"SELECT x.at, y.at FROM a [ROWS {count}] AS x, b [RANGE 10] AS y WHERE x.k = y.k AND x.v = 1"
     rows = [{n: [{"at": at, "k": 1, "v": v} for at, v in own] for n, own in step.items()} for step in steps]
-    return simulate(Workload(streams, (sql,), tuple(rows)), merge_every=1).results[0]
+    return driven(Workload(streams, (sql,), tuple(rows)), merge_every=1, end=True).answer(0)
 
 
 def test_rows_that_a_predicate_leaves_out_are_counted() -> None:

@@ -11,16 +11,16 @@ from penstock.planner.build import MAX_CELLS, STRATEGIES, build_network, cells
 from penstock.planner.network import StandingQuery
 from penstock.reference import admit, reachable, results
 from penstock.sql import parse_query
+from tests.driven import driven, without_spark
 from tests.effort import examples
 from tests.oracle import bag
-from tests.simulation import simulate
 from tests.workloads import Workload, workload
 
 
 @st.composite
 def changing(draw):
     """A workload, and for each query the steps [first, end) in which it is there."""
-    load = draw(workload(late=True))
+    load = without_spark(draw(workload(late=True)))
     steps = len(load.batches)
     spans = st.tuples(st.integers(0, steps), st.integers(0, steps)).map(sorted).map(tuple)
     return load, [draw(st.one_of(st.just((0, steps)), spans)) for _ in load.queries]
@@ -46,10 +46,10 @@ WAYS = st.fixed_dictionaries({
 @given(changing(), WAYS)
 def test_queries_that_come_and_go_get_what_they_would_get_alone(case, way):
     load, lifetimes = case
-    found = simulate(load, lifetimes=lifetimes, **way)
-    for query, (first, end), ours in zip(load.parsed, lifetimes, found.results, strict=True):
+    found = driven(load, lifetimes=lifetimes, **way)
+    for number, (query, (first, end)) in enumerate(zip(load.parsed, lifetimes, strict=True)):
         expected = bag(results(query, load.streams, seen(load, first, end)))
-        assert bag(ours) == expected, query.sql
+        assert bag(found.answer(number)) == expected, query.sql
         event("some results" if expected else "no result")
     event(f"{len(set(way['cuts']))} sets of cuts")
 
@@ -58,7 +58,7 @@ def test_queries_that_come_and_go_get_what_they_would_get_alone(case, way):
 @given(changing(), st.integers(1, 3), st.integers(0, 3), CUTS)
 def test_rows_in_reach_are_those_that_a_live_query_can_still_use(case, tasks, merge_every, cuts):
     load, lifetimes = case
-    found = simulate(load, lifetimes=lifetimes, tasks=tasks, merge_every=merge_every, cuts=cuts)
+    found = driven(load, lifetimes=lifetimes, tasks=tasks, merge_every=merge_every, cuts=cuts)
     last, progress = len(load.batches) - 1, found.steps[-1].progress
     for name, stream in load.streams.items():
         stateful = [t for t in found.network.tables_of(name) if not t.stateless]
@@ -118,9 +118,9 @@ def test_a_result_found_through_the_slices_serves_the_queries_that_every_window_
     for age in ({"b": b, "c": c} for b in (5, 15, 25) for c in (5, 15, 25)):
         rows = {name: [{"at": 100 - old, "k": 1, "n": old}] for name, old in age.items()}
         steps = ({first: rows.pop(first)}, rows, {"a": [{"at": 100, "k": 1, "n": 7}]})
-        found = simulate(Workload(STREAMS, queries, steps), merge_every=merge_every)
+        found = driven(Workload(STREAMS, queries, steps), merge_every=merge_every)
         allowed = [all(old < longest[name][q] for name, old in age.items()) for q in range(3)]
-        assert [bool(answer) for answer in found.results] == allowed
+        assert [bool(found.answer(q)) for q in range(3)] == allowed
         if age == {"b": 15, "c": 25}:
             assert allowed == [False, True, False]
 

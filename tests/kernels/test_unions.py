@@ -5,39 +5,41 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
-from penstock.planner.network import output_progress
+from penstock.planner.reached import output_progress
 from penstock.planner.unions import reunited
 from penstock.reference import output_progress as reference_progress
 from penstock.reference import results
+from tests.driven import driven, without_spark
 from tests.effort import examples
 from tests.kernels.test_join import ways
 from tests.oracle import bag, duckdb_results
-from tests.simulation import simulate
 from tests.unions import United, united_workload
 
 
 @settings(max_examples=examples(75), deadline=None)
-@given(united_workload(), ways, st.sampled_from(("state_slice", "pull_up", "isolated")))
+@given(united_workload().map(without_spark), ways, st.sampled_from(("state_slice", "pull_up", "isolated")))
 def test_combinations_give_the_answer_of_the_whole_query(work, way, strategy):
-    found = work.together(simulate(work, strategy=strategy, **way).results)
-    for query, ours in zip(work.written, found, strict=True):
+    found = driven(work, strategy=strategy, **way)
+    for number, query in enumerate(work.written):
         expected = bag(results(query, work.streams, work.accepted))
-        assert bag(ours) == expected, query.sql
+        assert bag(found.answer(number)) == expected, query.sql
         event(f"{'filter' if len(query.roles) == 1 else 'join'}: {'some' if expected else 'none'}")
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(united_workload(), ways)
+@given(united_workload().map(without_spark), ways)
 def test_combinations_give_the_answer_of_duckdb(work, way):
-    for query, ours in zip(work.written, work.together(simulate(work, **way).results), strict=True):
-        assert bag(ours) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
+    found = driven(work, **way)
+    for number, query in enumerate(work.written):
+        assert bag(found.answer(number)) == bag(duckdb_results(query, work.streams, work.accepted)), query.sql
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(united_workload(late=True), ways)
+@given(united_workload(late=True).map(without_spark), ways)
 def test_late_and_bad_rows_of_any_stream_take_part_in_nothing(work, way):
-    for query, ours in zip(work.written, work.together(simulate(work, **way).results), strict=True):
-        assert bag(ours) == bag(results(query, work.streams, work.accepted)), query.sql
+    found = driven(work, **way)
+    for number, query in enumerate(work.written):
+        assert bag(found.answer(number)) == bag(results(query, work.streams, work.accepted)), query.sql
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -57,7 +59,7 @@ ROWS = {"a": [(1, 7), (2, 8)], "b": [(3, 7)], "c": [(4, 7), (4, 8)]}
 def answer(query, streams=STREAMS):
     batch = {n: [{"at": at, "k": k} for at, k in rows] for n, rows in ROWS.items()}
     work = United(streams, (query,), (batch,))
-    (found,) = work.together(simulate(work).results)
+    found = driven(work).answer(0)
     assert bag(found) == bag(results(work.written[0], streams, batch))
     return sorted(found)
 
@@ -88,4 +90,4 @@ def test_streams_may_spell_their_columns_in_another_case():
         ("SELECT x.at, x.k FROM (a UNION ALL b) [RANGE 9] x, c [RANGE 9] WHERE x.k = c.k",),
         ({"a": [{"at": 1, "k": 7}], "b": [{"AT": 3, "K": 7}], "c": [{"at": 4, "k": 7}]},),
     )
-    assert sorted(work.together(simulate(work).results)[0]) == [(1, 7), (3, 7)]
+    assert sorted(driven(work).answer(0)) == [(1, 7), (3, 7)]

@@ -8,9 +8,9 @@ from penstock.planner.build import STRATEGIES
 from penstock.reference import admit, aggregate_results, results
 from penstock.sql import parse_query
 from tests import effort
+from tests.driven import driven
 from tests.oracle import duckdb_results
 from tests.peers.cases import AGGREGATES, COLUMNS, FIRST, JOINS, LATE, SECOND, Case
-from tests.simulation import simulate
 from tests.spark.replay import Replay, drain, stream
 from tests.workloads import Workload
 
@@ -71,13 +71,13 @@ def test_the_kernels_give_what_is_written(case, strategy):
     for steps in (1, 3):
         work = Workload(STREAMS, (case.statement,), tuple(steps_of(case, steps)))
         for way in WAYS:
-            assert Counter(simulate(work, strategy=strategy, **way).results[0]) == Counter(case.want)
+            assert Counter(driven(work, strategy=strategy, **way).answer(0)) == Counter(case.want)
 
 
 @named([case for case in LATE if "count" not in case.sql])
 def test_the_kernels_let_late_rows_take_part_in_nothing(case):
-    found = simulate(Workload(STRICT, (case.sql,), tuple(late_steps(case))))
-    assert Counter(found.results[0]) == Counter(case.want)
+    found = driven(Workload(STRICT, (case.sql,), tuple(late_steps(case))))
+    assert Counter(found.answer(0)) == Counter(case.want)
 
 
 def answered(spark, folder, replay, statements):

@@ -4,7 +4,6 @@ Simulated are the counts of composites (their expectation, with the scatter of c
 their times. What turns these into statistics, orders and routes is the planner itself.
 """
 
-import json
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -17,8 +16,10 @@ from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, JoinCounters, bits_of
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
+from penstock.planner.orders.mode import ModeState
 from penstock.planner.steering import Steering
 from penstock.sql import parse_query
+from tests.recorded import recorded
 from tests.state.runs import entry_of
 
 NAMES = "abcd"
@@ -141,5 +142,5 @@ def decided(drift, periods, restarts):
         flows, _ = drift.counts(step, steering.modes[0].orders, chance)
         found += steering.observe(drift.counters(flows), Counters(), drift.old(step), drift.runs(step))
         if restarts:
-            steering = steered(drift, json.loads(json.dumps(steering.states, allow_nan=False)), periods)
+            steering = steered(drift, recorded(steering.states, dict[str, ModeState]), periods)
     return found

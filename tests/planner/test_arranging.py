@@ -1,11 +1,10 @@
-from dataclasses import replace
-
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, PaneCounters, TableCounters
 from penstock.planner.network import StandingQuery
-from penstock.planner.pane_sharing import EVERY, Known, arrange, check, observe
+from penstock.planner.pane_sharing import EVERY, arrange, check, observe
 from penstock.sql import parse_query
+from tests.recorded import recorded
 
 STREAM = Stream("s", (Column("t", "bigint"), Column("k", "bigint"), Column("v", "bigint")), "t", delay=0)
 SQL = "SELECT k, count(*), sum(v) FROM s [RANGE {} SLIDE {}] GROUP BY k"
@@ -72,7 +71,7 @@ def test_a_plan_that_was_asked_for_stays():
 
 def test_what_is_known_is_stored_whole():
     _, stored, _ = after(network_of((60, 20)), EVERY, 500, 500, 500)
-    known = Known.from_json(stored[NAME])
+    known = recorded(stored[NAME])
     assert known.steps == EVERY
     assert known.sets == (((1,), "rows"),)
-    assert replace(known).rates == known.rates
+    assert known == stored[NAME]

@@ -15,7 +15,7 @@ from penstock.planner.chain import (
     chain_cost,
     chain_memory,
     cpu_opt,
-    edge_cost,
+    edge_costs,
     link_of,
     mem_opt,
 )
@@ -53,7 +53,7 @@ def unselected(load):
 def cheapest_by_all_edges(load, costs):
     best = [0]
     for j in range(1, len(load.lives) + 1):
-        best.append(min(best[i] + edge_cost(load, costs, i, j) for i in range(j)))
+        best.append(min(best[i] + edge_costs(load, costs)(i, j) for i in range(j)))
     return best[-1]
 
 
@@ -142,9 +142,9 @@ def test_a_merged_link_pays_for_rows_past_their_life_and_for_routing(load, costs
     pairs = sum(load.rates[i:]) * (load.lives[j - 1] - start) * load.probes
     cuts = (*load.lives[:i], *load.lives[j - 1 :])
     assert chain_memory(load, cuts) == chain_memory(load, load.lives) + overstay
-    separate = sum(edge_cost(load, costs, k, k + 1) for k in range(i, j))
+    separate = sum(edge_costs(load, costs)(k, k + 1) for k in range(i, j))
     paid = overstay * (load.probes * costs.pair + costs.row) + pairs * load.selectivity * costs.route * (j - i - 1)
-    assert edge_cost(load, costs, i, j) == separate + paid - costs.link * load.probes * (j - i - 1)
+    assert edge_costs(load, costs)(i, j) == separate + paid - costs.link * load.probes * (j - i - 1)
 
 
 def test_the_price_of_one_merge():
@@ -163,12 +163,12 @@ def test_the_price_of_one_merge():
 def test_an_edge_depends_on_its_own_ends_and_on_the_rows_that_reach_it_only(load, costs, data):
     count = len(load.lives)
     i, j = sorted(data.draw(st.lists(st.integers(0, count), min_size=2, max_size=2, unique=True)))
-    cost = edge_cost(load, costs, i, j)
+    cost = edge_costs(load, costs)(i, j)
     # Earlier lives move and their rows are others; rows that reach the link end elsewhere, inside of it or behind.
     lives = (*range(-i, -1), *load.lives[i - 1 : j], *(life + 7 for life in load.lives[j:])) if i else load.lives
     reaching = sum(load.rates[i:])
     rates = (*[rate + 1 for rate in load.rates[:i]], *[0] * (count - i - 1), reaching)
-    assert edge_cost(replace(load, lives=lives, rates=rates), costs, i, j) == cost
+    assert edge_costs(replace(load, lives=lives, rates=rates), costs)(i, j) == cost
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8, unique=True), st.data(), small, small, quarters, small)
@@ -181,8 +181,8 @@ def test_merging_gains_what_the_closed_formula_says(windows, data, rate_a, rate_
     gain = -overhead * (rate_a + rate_b) if last > first else 0
     for stored, probing in ((rate_a, rate_b), (rate_b, rate_a)):
         load = unselected(Load(tuple(windows), (stored, *[0] * (len(windows) - 1)), probing, matching))
-        gain += sum(edge_cost(load, costs, k, k + 1) for k in range(first - 1, last))
-        gain -= edge_cost(load, costs, first - 1, last)
+        gain += sum(edge_costs(load, costs)(k, k + 1) for k in range(first - 1, last))
+        gain -= edge_costs(load, costs)(first - 1, last)
     assert gain == merge_gain(rate_a, rate_b, windows, first, last, matching, overhead)
 
 
@@ -276,7 +276,7 @@ def test_rows_that_live_for_ever_have_a_link_of_their_own_and_change_no_other(gi
     apart = load.probes * costs.link
     assert chain_memory(endless, (*fits, FOREVER)) == chain_memory(load, fits)
     assert chain_cost(endless, costs, (*fits, FOREVER)) == chain_cost(load, costs, fits) + apart
-    assert edge_cost(endless, costs, len(load.lives) - 1, len(endless.lives)) == inf
+    assert edge_costs(endless, costs)(len(load.lives) - 1, len(endless.lives)) == inf
     assert cpu_opt(endless, costs) == (*cpu_opt(load, costs), FOREVER)
     least = chain_memory(load, load.lives)
     surplus = chain_memory(load, fits) / least - 1 if least else 0

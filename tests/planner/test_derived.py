@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError
 from penstock.model import Column, Landmark, Rows, Stream
 from penstock.model.time import FOREVER, NEVER
+from penstock.planner.apart import is_joined, take_apart
 from penstock.planner.bounds import check_bounded, time_bounds
-from penstock.planner.derived import LAST_TICK, derived_stream, is_joined, take_apart
+from penstock.planner.derived import LAST_TICK, derived_stream
 from penstock.reference import admit, results
 from penstock.reference.aggregate import answers
 from penstock.sql import parse_query

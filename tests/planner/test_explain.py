@@ -1,10 +1,12 @@
-import json
 from dataclasses import replace
+
+from msgspec import structs
 
 from penstock.model import Column, Stream
 from penstock.model.time import MINUTE, SECOND
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, JoinCounters, QueryCounters, TableCounters, bits_of
+from penstock.planner.decisions import Decided
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
@@ -12,6 +14,7 @@ from penstock.planner.orders.modes import make_mode
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.steering import Steering, graph_of
 from penstock.sql import parse_query
+from tests.recorded import recorded
 from tests.state.runs import entry_of
 
 COLUMNS = (Column("at", "timestamp"), Column("location", "bigint"), Column("value", "double"), Column("unit", "string"))
@@ -153,7 +156,7 @@ def test_the_last_decision_about_orders_stands_below_the_routes_with_its_numbers
     decisions = []
     for step, pairs in enumerate(({(0, 1): 1, (0, 2): 90, (1, 2): 90}, {(0, 1): 100, (0, 2): 10, (1, 2): 10})):
         found = steering.observe(counted(network, pairs), Counters(), runs, ())
-        decisions += [{"step": step, **json.loads(json.dumps(d.to_json()))} for d in found]
+        decisions += [recorded(Decided(step, d)) for d in found]
     plan = explain_network(network, routes=steering.routes, decisions=decisions, checks=steering.checks).splitlines()
     begin = next(n for n, line in enumerate(plan) if line.startswith("join "))
     assert plan[begin + 1 : begin + 9] == [
@@ -178,13 +181,15 @@ def test_a_bypassed_check_shows_distance_probability_and_draw():
         mode.observe(Statistics.counted((10, 10, 10), (5, 5, 5)))
         decision = mode.check()
     assert decision.bypassed
-    plan = explain_network(network, decisions=[{"step": 7, **decision.to_json()}], name="q").splitlines()
+    plan = explain_network(network, decisions=[Decided(7, decision)], name="q").splitlines()
     at = next(n for n, line in enumerate(plan) if "last check" in line)
     drew = f"{decision.draw:.3g}"
     assert plan[at] == f"  last check: number 2 (card) after step 7, distance 0, probability 0, drew {drew}"
     assert plan[at + 1].startswith("    bypassed: arrival rates moved by 0")
     assert plan[at + 2].startswith("  bit 0: q")
-    assert "last check" not in explain_network(network, decisions=[{"step": 7, **decision.to_json(), "query": "other"}])
+    assert "last check" not in explain_network(
+        network, decisions=[Decided(7, structs.replace(decision, query="other"))]
+    )
 
 
 def test_runs_of_a_dropped_query_count_in_the_last_link():

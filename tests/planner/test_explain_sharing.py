@@ -1,6 +1,5 @@
 """EXPLAIN shows the estimate behind each rule of sharing; choices that change in a run are decisions with numbers."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -8,9 +7,10 @@ import pytest
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, EngineCounters, StreamCounters, TableCounters
+from penstock.planner.decisions import Decided
 from penstock.planner.explain import explain_network
 from penstock.planner.network import StandingQuery
-from penstock.planner.pane_sharing import EVERY, known_of, work_of
+from penstock.planner.pane_sharing import EVERY, work_of
 from penstock.planner.panes import cost_of, set_costs
 from penstock.planner.routes import MOVED, WHOLE
 from penstock.planner.share import chain_offers, choose_chains, facts, recuts
@@ -19,6 +19,7 @@ from penstock.planner.ways import FEW_ROWS, MOST_TASKS, Way, explain_way
 from penstock.spark import job
 from penstock.sql import parse_query
 from tests.planner.test_arranging import NAME, after, network_of
+from tests.recorded import recorded
 from tests.state.runs import entry_of
 
 COLUMNS = (Column("at", "bigint"), Column("k", "bigint"), Column("v", "bigint"))
@@ -89,7 +90,7 @@ def test_a_chain_that_is_chosen_anew_is_a_decision_that_explain_shows():
     assert (found.query, found.before, found.after) == ("a(k)", (10, 100), (100,))
     assert (round(found.old_rows), round(found.new_rows)) == (155, 200)
     assert found.old_cost > found.new_cost > 0
-    decisions = [{"step": 64, **json.loads(json.dumps(found.to_json()))}]
+    decisions = [recorded(Decided(64, found))]
     (line,) = [t for t in explain_network(cheap, COUNTED, RUNS, decisions=decisions).splitlines() if "changed" in t]
     assert line.startswith("  chain changed after step 64: 10, 100 becomes 100, 155 rows before and 200 now, 0.6")
     assert line.endswith(" now; chosen anew from the rows counted by their lives")
@@ -121,7 +122,7 @@ def test_a_table_that_is_reached_in_another_way_is_a_decision_that_explain_shows
     assert all((d.before, d.after, d.old_cost, d.new_cost) == (WHOLE, MOVED, 60 * 10**6, EXCHANGE) for d in found)
     back = rerouted(plan, many, few, steps(10), tasks)
     assert all((d.before, d.after, d.old_cost, d.new_cost) == (MOVED, WHOLE, EXCHANGE, 600) for d in back)
-    decisions = [{"step": 7, **json.loads(json.dumps(d.to_json()))} for d in found]
+    decisions = [recorded(Decided(7, d)) for d in found]
     text = explain_network(plan, steps(10**6), routes=many, decisions=decisions, way=Way(tasks))
     shown = (
         "  c(v) whole becomes moved after step 7, cost 60,000,000 before and 3,000,000 now; 1,000,000 new rows "
@@ -136,7 +137,7 @@ def test_a_table_that_is_reached_in_another_way_is_a_decision_that_explain_shows
 def test_an_aggregate_shows_its_rates_and_the_work_of_every_choice(made, groups):
     found, stored, _ = after(network_of((60, 20), (90, 30)), EVERY - 1, 500, made, groups)
     (aggregate,) = found.aggregates
-    rates = known_of(stored, NAME).rates
+    rates = stored[NAME].rates
     work = work_of(aggregate, rates)
     windows = [q.window for q in aggregate.plan.queries]
     assert work["in force"] == cost_of(aggregate.plan.sets, dict(enumerate(windows, 1)), rates) / rates.rows

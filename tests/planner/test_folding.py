@@ -1,17 +1,17 @@
 """What mappers send follows from counts of the last steps: rows at first, partials if many rows make one."""
 
-from dataclasses import asdict
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.model import Column, Stream
 from penstock.planner import folding
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, PaneCounters, StreamCounters, TableCounters
+from penstock.planner.decisions import Decided
 from penstock.planner.explain import explain_network
-from penstock.planner.folding import Known, check, costs_of, folded_in, known_of, observe
+from penstock.planner.folding import FoldingStatistics, check, costs_of, folded_in, observe
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
 
@@ -58,7 +58,7 @@ def test_rows_are_sent_first_and_partials_once_a_step_has_shown_that_few_come_of
     assert (change.before, change.after, change.query) == ("rows", "partials", K)
     assert change.reason == "a partial stands for 50.0 rows of a mapper"
     assert change.new_cost < change.old_cost == folding.ROW
-    assert change.to_json()["mode"] == "folding"
+    assert Decided(3, change).shown()["mode"] == "folding"
     assert "partials are sent to tasks by mappers, 50.0 rows per partial estimated" in explain_network(
         network, folding=stored
     )
@@ -82,14 +82,14 @@ def test_what_mappers_have_counted_corrects_what_is_expected():
     """Each mapper has its own times, so that all partials are distinct; or each group comes to one mapper only."""
     network = network_of(BY_K)
     stored, _ = after(network, {}, k=counts(10_000, 2_000, mappers=8))
-    guessed = known_of(stored, K).reduction
-    stored = {K: {**stored[K], "folded": True}}
+    guessed = stored[K].reduction
+    stored = {K: structs.replace(stored[K], folded=True)}
     stored, _ = after(network, stored, k=counts(10_000, 2_000, mappers=8, sent=2_000), times=20)
-    assert known_of(stored, K).folded
-    assert known_of(stored, K).reduction == pytest.approx(5, rel=0.01)
-    stored = {K: {**stored[K], "folded": False}}
+    assert stored[K].folded
+    assert stored[K].reduction == pytest.approx(5, rel=0.01)
+    stored = {K: structs.replace(stored[K], folded=False)}
     stored, _ = after(network, stored, k=counts(10_000, 2_000, mappers=8), times=20)
-    assert known_of(stored, K).reduction == pytest.approx(5, rel=0.01) != guessed
+    assert stored[K].reduction == pytest.approx(5, rel=0.01) != guessed
 
 
 @given(st.integers(1, 20), st.integers(1, 10_000), st.integers(1, 10_000))
@@ -117,8 +117,8 @@ def test_rows_that_are_sent_for_others_anyway_save_less():
 @given(st.floats(1, 100), st.booleans())
 def test_a_decision_stands_while_counts_do(reduction, folded):
     network = network_of(BY_K)
-    known = Known(1e4, 1e4, 1e4 / reduction, folded=folded)
-    stored, changes = check(network, {K: asdict(known)})
+    known = FoldingStatistics(1e4, 1e4, 1e4 / reduction, folded=folded)
+    stored, changes = check(network, {K: known})
     assert check(network, stored) == (stored, [])
     costs = costs_of(network.aggregates[0], known)
     assert bool(changes) == (costs[not folded] < 0.8 * costs[folded])
@@ -140,8 +140,8 @@ def test_what_is_no_smaller_or_dear_to_merge_is_sent_as_rows():
         network = network_of(f"SELECT k, {call} FROM s [RANGE 60 SLIDE 20] GROUP BY k")
         stored, changes = after(network, {}, k=counts(10_000, 200), times=3)
         assert not changes
-        assert known_of(stored, K).reduction > 20
+        assert stored[K].reduction > 20
     listed = network_of("SELECT k, collect_list(v) FROM s [RANGE 60 SLIDE 20] GROUP BY k")
-    assert not after(listed, {listed.aggregates[0].name: {"folded": True}}, k=counts(10_000, 20))[1]
-    assert folded_in(listed, {listed.aggregates[0].name: {"folded": True}}) == frozenset()
+    assert not after(listed, {listed.aggregates[0].name: FoldingStatistics(folded=True)}, k=counts(10_000, 20))[1]
+    assert folded_in(listed, {listed.aggregates[0].name: FoldingStatistics(folded=True)}) == frozenset()
     assert "sent to tasks by mappers" not in explain_network(listed)

@@ -9,8 +9,8 @@ from penstock.planner.aggregate_tables import first_start, reach
 from penstock.planner.build import build_network
 from penstock.planner.counters import Counters, QueryCounters, TableCounters
 from penstock.planner.explain import explain_network
-from penstock.planner.network import StandingQuery, output_progress
-from penstock.planner.reached import Closing, as_answered
+from penstock.planner.network import StandingQuery
+from penstock.planner.reached import Closing, as_answered, output_progress
 from penstock.sql import parse_query
 from tests.aggregates import STREAM, STREAMS
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
-from penstock.planner.counters import Counters, JoinCounters, bits_of
+from penstock.planner.counters import Counters, JoinCounters, bits_of, positions_of
 from penstock.planner.network import StandingQuery
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.statistics import Statistics
@@ -15,7 +15,7 @@ from penstock.planner.routes import build_routes
 from penstock.planner.shared_counts import Lending
 from penstock.planner.steering import Steering
 from penstock.sql import parse_query
-from tests.simulation import simulate
+from tests.driven import driven
 from tests.state.runs import entry_of
 from tests.workloads import Workload
 
@@ -117,14 +117,15 @@ def test_joins_that_ask_the_same_of_a_set_make_the_same_composites(one, other, b
         }
         return build_routes(network, orders)
 
-    found = simulate(Workload(STREAMS, (one, other), tuple(batches)), tasks=tasks, routes=routes)
+    found = driven(Workload(STREAMS, (one, other), tuple(batches)), tasks=tasks, routes=routes)
     lending, joins = Lending(found.network), found.network.joins
     for step in found.steps:
         by_set = {}
-        for (index, start, positions), count in step.flows.items():
+        for (name, start, bits), count in step.flows.items():
+            index, positions = next(j.index for j in joins if j.name == name), positions_of(bits)
             streams = [found.network.tables[t].stream for t in joins[index].tables]
             place = streams[start], frozenset(streams[p] for p in positions)
-            by_set.setdefault((*place, lending.asked(index, frozenset(positions))), set()).add(count)
+            by_set.setdefault((*place, lending.asked(index, positions)), set()).add(count)
         assert all(len(counts) == 1 for counts in by_set.values())
 
 

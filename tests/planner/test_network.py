@@ -7,8 +7,10 @@ from penstock.errors import RegistrationError
 from penstock.model import Column, Expression, Query, Ref, Role, Stream, Window
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
-from penstock.planner.network import MAX_ROLES, StandingQuery, result_column
+from penstock.planner.join import result_column
+from penstock.planner.network import StandingQuery
 from penstock.planner.routes import build_routes
+from penstock.planner.state_table import MAX_ROLES
 from penstock.reference import bounds
 from penstock.sql import parse_query
 from tests.effort import examples

@@ -1,15 +1,17 @@
 """Which other partials a mapper can make an aggregate's from, and when it does: from three rows per partial on."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from penstock.model import Column, Stream
 from penstock.planner.build import build_network
+from penstock.planner.decisions import Decided
 from penstock.planner.explain import explain_network
-from penstock.planner.folding import Known, known_of
+from penstock.planner.folding import FoldingStatistics
 from penstock.planner.network import StandingQuery
 from penstock.planner.panes import PaneSet
 from penstock.planner.rollup import Rollup, check_rollups, is_cut_alike, rolled_in, rollup_of
@@ -148,7 +150,7 @@ def test_cuts_must_be_edges_of_the_panes_of_the_other():
 def stored_of(network, reductions, folded=True, rolled=""):
     """What is known of aggregates: rows that make a partial of each."""
     return {
-        a.name: asdict(Known(1e5, 1e5, 1e5 / reduction, folded=folded, rolled=rolled if n == 0 else ""))
+        a.name: FoldingStatistics(1e5, 1e5, 1e5 / reduction, folded=folded, rolled=rolled if n == 0 else "")
         for n, (a, reduction) in enumerate(zip(network.aggregates, reductions, strict=True))
     }
 
@@ -166,7 +168,7 @@ def test_partials_are_rolled_up_from_three_rows_a_partial_on_and_not_any_more_be
     assert change.after == f"partials of those of {fine.name!r}"
     assert change.reason == f"a partial of {fine.name!r} stands for 3.0 rows of a mapper"
     assert change.new_cost < change.old_cost
-    assert change.to_json()["mode"] == "folding"
+    assert Decided(3, change).shown()["mode"] == "folding"
     assert f"rolled up from {fine.name} in mappers (3.0 rows a partial)" in explain_network(network, folding=stored)
     assert check_rollups(network, stored_of(network, (100, 2), rolled=fine.name))[1] == []
     stored, changes = check_rollups(network, stored_of(network, (100, 1.7), rolled=fine.name))
@@ -191,18 +193,18 @@ def test_nothing_is_rolled_up_unless_partials_of_both_are_sent_and_the_rule_stil
     fine = network.aggregates[1]
     stored = stored_of(network, (100, 10), rolled=fine.name)
     assert rolled_in(network, stored) == {0: 1}
-    stored[fine.name]["folded"] = False
+    stored[fine.name] = structs.replace(stored[fine.name], folded=False)
     assert rolled_in(network, stored) == {}
     stored, changes = check_rollups(network, stored)
     assert not changes
-    assert not known_of(stored, network.aggregates[0].name).rolled
+    assert not stored[network.aggregates[0].name].rolled
     stored = stored_of(network, (100, 10), folded=False, rolled=fine.name)
     stored, changes = check_rollups(network, stored)
     assert not changes
-    assert not known_of(stored, network.aggregates[0].name).rolled
+    assert not stored[network.aggregates[0].name].rolled
     # The other one is gone, or has queries that want other rows.
     for others in ((COARSE,), (COARSE, FINE.replace("GROUP", "WHERE v > 3 GROUP"))):
         changed = network_of(*others)
-        known = {a.name: asdict(Known(1e5, 1e5, 1e4, folded=True, rolled=fine.name)) for a in changed.aggregates}
+        known = {a.name: FoldingStatistics(1e5, 1e5, 1e4, folded=True, rolled=fine.name) for a in changed.aggregates}
         assert rolled_in(changed, known) == {}
         assert rolled_in(changed, check_rollups(changed, known)[0]) == {}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.model import Band, Column, Query, Rows, Stream, Tumbling
 from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
-from penstock.planner.network import output_progress as planned_progress
+from penstock.planner.reached import output_progress as planned_progress
 from penstock.reference import admit, combinations, output_progress, project, reachable, result_time, results, serves
 from tests.effort import examples
 from tests.oracle import bag

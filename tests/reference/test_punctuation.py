@@ -74,13 +74,6 @@ def test_a_range_is_closed_below_and_open_above():
     assert [v for v in range(4) if Range(None, 2).holds(v)] == [0, 1]
 
 
-def test_what_says_that_no_row_ever_comes_is_malformed():
-    assert Punctuation(None).malformed
-    assert Punctuation(5, (("k", Range(3, 3)),)).malformed
-    assert not Punctuation(None, (("k", 1),)).malformed
-    assert not Punctuation(5).malformed
-
-
 def test_fields_become_constants_and_ranges_and_null_is_a_wildcard():
     found = punctuation_of(BY_PATTERN, 7, {"k": None, "v_from": 2, "v_to": None})
     assert found == Punctuation(7, (("v", Range(2, None)),))

@@ -17,8 +17,7 @@ from penstock.errors import ResultsError
 from penstock.model import Ref, SlidingRows
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END
 from penstock.model.time import FOREVER
-from penstock.planner.network import output_progress
-from penstock.planner.reached import as_answered
+from penstock.planner.reached import as_answered, output_progress
 from penstock.results.views import results_table
 from penstock.state.manifest import Manifest
 from tests.monitors import check_progress

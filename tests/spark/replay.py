@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock import Engine
+from penstock.columns.types import arrow_type
 from penstock.model import Column, Stream
 from penstock.reference import Row
 from penstock.run import Run
@@ -28,19 +29,6 @@ from tests.effort import ALL
 from tests.workloads import Workload
 
 TIMEOUT = 300.0
-ARROW_TYPES = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "decimal(10,2)": pa.decimal128(10, 2),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
 
 
 def quick_session() -> SparkSession:
@@ -108,7 +96,7 @@ class Replay:
         for name in names:
             stream = self.streams[name]
             columns = {
-                c.name: pa.array([row[c.name] for row in rows.get(name, ())], ARROW_TYPES[c.type])
+                c.name: pa.array([row[c.name] for row in rows.get(name, ())], arrow_type(c.type))
                 for c in stream.columns
             }
             # Spark lists whole files only: written aside, moved in, and older than the next by a whole second.
@@ -143,9 +131,10 @@ class Replay:
         tasks: int = 2,
         strategy: str = "auto",
         plan: str = "auto",
+        **options: Any,
     ) -> Engine:
         """An engine with all streams and the given queries (name -> SQL) declared, not yet started."""
-        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan)
+        engine = Engine(spark, state, tasks=tasks, durable=False, strategy=strategy, plan=plan, **options)
         self.declare(engine)
         for name, sql in (queries or {}).items():
             engine.query(sql, name=name)

@@ -11,6 +11,7 @@ from penstock.planner.network import StandingQuery
 from penstock.results.layout import OWN
 from penstock.sql import parse_query
 from penstock.state.result_files import ResultFile
+from penstock.state.suspension import Suspension
 from penstock.step.accounts import bounded, counters_of, refused_by, results_of, suspended_by
 from penstock.step.bound import Bound
 from penstock.step.report import Report
@@ -54,7 +55,7 @@ def test_of_each_window_only_its_first_rows_are_results_whoever_has_kept_them() 
 def test_results_of_a_query_that_could_not_be_answered_are_not_counted() -> None:
     given, refused = Report(0), Report(1)
     given.add_file(_file([(7, 5), (8, 2)], 7))
-    refused.refused[7] = "too many"
+    refused.refused[7] = Suspension("too many")
 
     totals = counters_of([_decoded(given), _decoded(refused)])
 
@@ -78,7 +79,7 @@ def test_what_all_tasks_and_parts_found_together_is_bounded_and_given_up_togethe
             for query, results in queries.items():
                 stored[query] += min(results, count)
                 written[query] += length * min(results, count) // count
-        report.refused.update(dict.fromkeys(refused, "why"))
+        report.refused.update(dict.fromkeys(refused, Suspension("why")))
         told |= refused
         reports.append(_decoded(report))
     bounded(NETWORK, reports, Bound(rows, size))
@@ -89,7 +90,7 @@ def test_what_all_tasks_and_parts_found_together_is_bounded_and_given_up_togethe
         if told & set(parts) or sum(stored[p] for p in parts) > rows or sum(written[p] for p in parts) > size
     }
     assert refused_by(reports).keys() == expected
-    assert {int(query) for query in suspended_by(NETWORK, reports, {})} == expected
+    assert suspended_by(NETWORK, reports, ()).keys() == expected
     for file in results_of(reports):
         assert not {query for query, _ in file.counts} & expected
         assert file.without == tuple(sorted(expected))

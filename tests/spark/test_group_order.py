@@ -1,7 +1,6 @@
 """Queries whose GROUP BY differs only in order share state in a running engine, over changes and restarts."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -61,30 +60,3 @@ def test_queries_come_go_and_go_on_with_one_table(spark, tmp_path):
     assert whole
     assert not whole - answer(ONE, rows)
     assert aggregates(engine) == {2: 1, 1: 1}
-
-
-def test_a_query_of_an_older_state_keeps_its_groups_as_they_are_written(spark, tmp_path):
-    replay = Replay(tmp_path / "source", SOURCE)
-    replay.plain = False
-    for step in range(3):
-        replay.add(a=batch(step))
-    engine = replay.engine(spark, tmp_path / "state", {"one": ONE})
-    catalog = engine.catalog
-    (record,) = catalog.registry.queries
-    groups, *others = record.types
-    older = replace(record, any_order=False, types=(groups[::-1], *others))
-    catalog.registry = replace(catalog.registry, queries=(older,))
-    catalog.forget()
-    drain(engine)
-    (old,) = engine.network().aggregates
-    assert old.name == "a by s, k in panes"
-    for step in range(3, 8):
-        replay.add(a=batch(step))
-    engine = replay.engine(spark, tmp_path / "state", {"one": ONE, "other": OTHER})
-    drain(engine, final=True)
-    assert {a.name for a in engine.network().aggregates} == {"a by s, k in panes", "a by k, s in panes"}
-    rows = [row for step in range(8) for row in batch(step)]
-    assert bag(rows_of(engine.results("one"))) == answer(ONE, rows)
-    late = bag(rows_of(engine.results("other")))
-    assert late
-    assert not late - answer(OTHER, rows)

@@ -301,9 +301,11 @@ def test_a_query_from_the_state_gets_it_also_if_the_engine_dies_before(spark, li
     one = live({"wide": WIDE})
     for number in range(2):
         one.feed(**rows_at(number))
-    with patch.object(type(one.run.stepper), "take_over", side_effect=OSError("power cut")), pytest.raises(OSError):
-        one.engine.query(WIDE + " AND a.v > 0", name="held", start="state")
-    one.run.stop()
+    with patch.object(type(one.run.stepper), "take_over", side_effect=OSError("power cut")):
+        with pytest.raises(OSError, match="power cut"):
+            one.engine.query(WIDE + " AND a.v > 0", name="held", start="state")
+        with pytest.raises(OSError, match="power cut"):  # a further step would give it no stored rows any more
+            one.run.await_termination(60)
     replay = Replay(tmp_path / "source", *STREAMS)
     again = replay.engine(spark, tmp_path / "state")
     replay.add(**rows_at(2))

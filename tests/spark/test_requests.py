@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
 from penstock.catalog.requests import Answer, RequestLog
-from penstock.requests import do_request, take_requests
+from penstock.requests import Requests
+from penstock.step.happened import RequestFound, StopAsked
+from penstock.step.inbox import Inbox
+from penstock.step.loop import Loop
 from penstock.storage.local import LocalStore
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, wait_until
@@ -125,7 +129,7 @@ def test_a_crash_between_doing_and_answering_does_no_harm(spark, live, tmp_path)
     one = live({"wide": WIDE, "plain": JOIN.format(1, 1), "purged": JOIN.format(2, 2), "again": JOIN.format(3, 3)})
     one.feed(**rows_at(0))
     log = RequestLog(one.engine.store)
-    with patch("penstock.run.take_requests", lambda run: []):  # the engine looks away
+    with patch("penstock.requests.Requests.waiting", lambda _: []):  # the engine looks away
         asked = [
             log.ask(f"CREATE QUERY narrow FROM STATE AS {NARROW}"),
             log.ask("DROP QUERY plain"),
@@ -133,10 +137,11 @@ def test_a_crash_between_doing_and_answering_does_no_harm(spark, live, tmp_path)
             log.ask("DROP QUERY again"),
             log.ask(f"CREATE OR REPLACE QUERY wide AS {JOIN.format(8, 8)}"),
         ]
-        said = [do_request(one.run, log, request.id) for request in asked]
+        taken = Requests(log, one.engine.catalog, one.engine.execute)
+        said = [taken.do(request.id) for request in asked]
         assert all(answer.ok for answer in said)
         lost = log.ask("DROP QUERY plain")  # asked after the first: an error, also when it is taken again
-        assert not do_request(one.run, log, lost.id).ok
+        assert not taken.do(lost.id).ok
         one.feed(**rows_at(1))
         one.run.stop()
     version = one.engine.network().version
@@ -156,36 +161,50 @@ def test_a_crash_between_doing_and_answering_does_no_harm(spark, live, tmp_path)
 # -- without Spark ------------------------------------------------------------------------------------------------
 
 
-def straw(tmp_path, *, closing=False):
+@pytest.fixture
+def loop(tmp_path):
     """As much of a run as a refused request sees."""
     store = LocalStore(str(tmp_path), durable=False)
-    engine = SimpleNamespace(store=store, catalog=SimpleNamespace(registry=None))
-    return SimpleNamespace(engine=engine, closing=closing)
+    core = Mock(store=store)
+    core.stepper.warnings = []
+    requests = Requests(RequestLog(store), SimpleNamespace(registry=None), lambda statement: None)
+    return Loop(core, Mock(), requests, Inbox())
 
 
-def test_a_run_that_stops_leaves_requests_to_the_next(tmp_path):
-    run = straw(tmp_path, closing=True)
-    log = RequestLog(run.engine.store)
+def looked(loop):
+    """A look around, and what it finds."""
+    for event in loop._next():
+        if isinstance(event, RequestFound):
+            loop._happen(event)
+
+
+def test_a_run_that_stops_leaves_requests_to_the_next(loop):
+    log = loop.requests.log
     request = log.ask("DROP QUERY q")
-    assert take_requests(run) == []
+    loop.inbox.put(StopAsked())
+    loop._look_at = time.monotonic() + 60
+    loop.batches.failure.return_value = None
+    loop.run()
     assert log.waiting() == [request.id]
 
 
-def test_whatever_happens_is_the_answer(tmp_path):
-    run = straw(tmp_path)
-    log = RequestLog(run.engine.store)
+def test_whatever_happens_is_the_answer(loop):
+    log = loop.requests.log
     request = log.ask("DROP QUERY q")
     text = "AttributeError: 'NoneType' object has no attribute 'find'"
-    assert take_requests(run) == [f"a request failed: {text}"]
+    loop.batches.gone.return_value = None
+    looked(loop)
+    assert loop.core.stepper.warnings == [f"a request failed: {text}"]
     assert log.wait(request, 0) == Answer(ok=False, text=text)
 
 
-def test_an_answer_that_cannot_be_written_is_given_later(tmp_path):
-    run = straw(tmp_path)
-    log = RequestLog(run.engine.store)
+def test_an_answer_that_cannot_be_written_is_given_later(loop):
+    log = loop.requests.log
     request = log.ask("DROP QUERY q")
+    loop.batches.gone.return_value = None
     with patch.object(LocalStore, "put_if_absent", side_effect=OSError("no space left")):
-        assert take_requests(run) == []
+        looked(loop)
+    assert loop.core.stepper.warnings == []
     assert log.wait(request, 0) is None
-    take_requests(run)
+    looked(loop)
     assert log.wait(request, 0) is not None

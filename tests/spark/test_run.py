@@ -73,16 +73,16 @@ def test_sparks_query_has_the_same_name_at_every_start(spark, tmp_path, replay):
 
 def test_places_that_are_not_on_this_machine_are_refused_at_once(spark, tmp_path, replay, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RegistrationError, match="state directory 's3a://b/x' is no folder on this machine"):
-        Engine(spark, "s3a://b/x")
+    with pytest.raises(RegistrationError, match="state directory 'hdfs://n/x' is no folder on this machine"):
+        Engine(spark, "hdfs://n/x")
     engine = replay.engine(spark, (tmp_path / "state").as_uri())
     assert engine.store.root == str(tmp_path / "state")
     for register in (
-        lambda: engine.query("SELECT k FROM a", name="q", into="s3a://b/x"),
-        lambda: engine.execute("CREATE QUERY q AS SELECT k FROM a INTO 's3a://b/x'"),
+        lambda: engine.query("SELECT k FROM a", name="q", into="hdfs://n/x"),
+        lambda: engine.execute("CREATE QUERY q AS SELECT k FROM a INTO 'hdfs://n/x'"),
     ):
         with pytest.raises(
-            RegistrationError, match=r"query 'q': into= 's3a://b/x' is no folder.*Sink\('parquet', path=..\)"
+            RegistrationError, match=r"query 'q': into= 'hdfs://n/x' is no folder.*Sink\('parquet', path=..\)"
         ):
             register()
     engine.query("SELECT k FROM a", name="q", into=(tmp_path / "out").as_uri())

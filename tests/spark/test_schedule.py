@@ -5,28 +5,32 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from penstock import run as run_module
-from penstock.run import Run
+from penstock.spark import batches as batches_module
+from penstock.spark.batches import SparkBatches
 from penstock.spark.schedule import Schedule
+from penstock.step import loop as loop_module
+from penstock.step.inbox import Inbox
+from penstock.step.loop import Loop
 
 NOW = 1_000.0
+CLOCK = Mock(time=lambda: NOW, monotonic=lambda: NOW)
 
 
 def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
     """A run whose clock has just ticked; its stepper has noted what it was asked."""
-    run = object.__new__(Run)
-    run.schedule = Schedule("1 second", latency=1.0)
-    run.schedule.trigger_seconds, run.schedule.pace = trigger, pace
-    run.throttle = SimpleNamespace(held=frozenset())
-    run.delivery = SimpleNamespace(owed=False)
-    run.spark_query = object()
-    run.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
-    run.stepper.layout.order = ("a",)
-    run.stepper.idle_progress.return_value = {"a": 8}
-    clock = Mock(time=lambda: NOW, monotonic=lambda: NOW)
-    with patch.multiple(run_module, time=clock, unread=lambda _: unread):
-        run._tick()
-    return run.stepper
+    batches = object.__new__(SparkBatches)
+    batches.schedule = Schedule("1 second", latency=1.0)
+    batches.schedule.trigger_seconds, batches.schedule.pace = trigger, pace
+    batches.throttle = SimpleNamespace(held=frozenset(), admit=lambda: None)
+    batches.query, batches._marks = object(), Mock()
+    core = Mock(delivery=SimpleNamespace(owed=False))
+    core.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))
+    core.stepper.layout.order = ("a",)
+    core.stepper.idle_progress.return_value = {"a": 8}
+    loop = Loop(core, batches, Mock(), Inbox())
+    with patch.object(loop_module, "time", CLOCK), patch.multiple(batches_module, time=CLOCK, unread=lambda _: unread):
+        loop._tick()
+    return core.stepper
 
 
 @pytest.mark.parametrize(

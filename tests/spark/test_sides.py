@@ -8,8 +8,7 @@ from penstock import Engine
 from penstock.results.sides import merge_sides
 from penstock.state.manifest import ManifestLog
 from penstock.state.orphans import collect_orphans
-from penstock.state.side_files import SideFile
-from penstock.state.sides import MANY_FILES
+from penstock.state.side_files import MANY_FILES, SideFile
 from penstock.storage.local import LocalStore
 from tests.spark.replay import Replay, drain, rows_of, stream
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.model import Arithmetic, Call, Literal, Ref
 from penstock.planner.meaning import ANSI, ZONE, parts_of, settled
 from penstock.spark.ingest import try_eval

@@ -8,7 +8,7 @@ from penstock.catalog.analysis import Fields, analyze
 from penstock.catalog.terms_analysis import TermsAnalysis
 from penstock.errors import PenstockError, RegistrationError
 from penstock.model import Column
-from penstock.planner.derived import is_joined, take_apart
+from penstock.planner.apart import is_joined, take_apart
 from penstock.planner.unions import distribute
 from penstock.spark.analysis import SparkAnalysis
 from penstock.sql import CreateStream, parse_query, parse_script

@@ -98,7 +98,7 @@ def test_steps_ticks_and_results_share_the_workers_of_the_warm_up(spark, tmp_pat
     before = daemons()
     engine = replay.engine(session, tmp_path / "state", queries)
     run = engine.start()
-    run.warming.wait()
+    run.batches.warming.wait()
     (daemon,) = daemons().keys() - before.keys()
     wait_until(lambda: engine.manifest().last_batch == 3)
     step = engine.manifest().step

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotSupportedError, RegistrationError
+from penstock.planner.apart import is_joined, take_apart
 from penstock.planner.build import build_network
-from penstock.planner.derived import is_joined, take_apart
 from penstock.planner.network import StandingQuery
 from penstock.planner.unions import distribute
 from penstock.sql import CreateStream, parse_query, parse_script

@@ -3,10 +3,11 @@
 import pytest
 
 from penstock.errors import PenstockError, SqlError
+from penstock.planner.apart import is_joined, take_apart
 from penstock.planner.bounds import check_bounded, time_bounds
-from penstock.planner.build import build_network, check_supported
-from penstock.planner.derived import is_joined, take_apart
+from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
+from penstock.planner.placed import check_supported
 from penstock.planner.unions import distribute
 from penstock.sql import (
     AlterQuery,

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
+from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.forgetting import ended_queries, forgotten, handed_on, without_ended
 from penstock.state.manifest import Entry, Forgotten, Manifest
 from penstock.state.registry import QueryRecord, Reading, Registry
 from penstock.state.result_files import ResultFile, ResultFiles
+from penstock.state.suspension import Suspension
 
 
 def query(number, name="q", **facts):
@@ -65,32 +67,34 @@ def test_counts_go_to_the_query_that_goes_on_and_only_then_is_the_old_one_forgot
     counts = {n: QueryCounters(10**n, n) for n in (1, 2, 3, 4)}
     before = Manifest(counters=Counters(queries=counts))
     assert without_ended(known, before) == known
-    entry = Entry(step=0, version=1, counters=handed_on(known, before), forgotten=forgotten(known, before, ()))
+    entry = Entry(step=0, version=1, counters=handed_on(known, before), forgotten=forgotten(known, before, (), ()))
     after = before.apply(entry)
     assert after.counters == Counters(queries={4: QueryCounters(11110, 10)})
     assert [q.id for q in without_ended(known, after).queries] == [4]
     assert handed_on(known, after) == Counters()
-    assert forgotten(without_ended(known, after), after, ()) == Forgotten()
+    assert forgotten(without_ended(known, after), after, (), ()) == Forgotten()
 
 
 def test_counts_of_a_dropped_query_stay_as_long_as_it_is_known():
     known = registry(query(1, dropped=True), query(2))
     counts = Counters(queries={1: QueryCounters(3), 2: QueryCounters(4)}, streams={"a": StreamCounters(rows=9)})
     manifest = Manifest(counters=counts)
-    assert forgotten(known, manifest, ()) == Forgotten()
-    assert forgotten(without_ended(known, manifest), manifest, ()) == Forgotten(counters=(1,))
+    assert forgotten(known, manifest, (), ()) == Forgotten()
+    assert forgotten(without_ended(known, manifest), manifest, (), ()) == Forgotten(counters=(1,))
 
 
 def test_cursors_of_sinks_that_are_gone_and_suspensions_of_unknown_queries_go():
-    manifest = Manifest(cursors={"path:x #1": 3, "path:y #1": 4}, suspended={"1": "why", "7": "why"})
-    lost = forgotten(registry(query(1)), manifest, {"path:y #1"})
-    assert lost == Forgotten(suspended=("7",), cursors=("path:x #1",))
+    cursors, why = {"path:x #1": SinkCursor(3), "path:y #1": SinkCursor(4)}, Suspension("why")
+    manifest = Manifest(cursors=cursors, suspended={1: why, 7: why}, shown={1: Shown(3), 2: Shown(4)})
+    lost = forgotten(registry(query(1)), manifest, {"path:y #1"}, {2})
+    assert lost == Forgotten(suspended=(7,), cursors=("path:x #1",), shown=(1,))
     after = manifest.apply(Entry(step=0, version=1, forgotten=lost))
-    assert (after.cursors, after.suspended) == ({"path:y #1": 4}, {"1": "why"})
+    assert (after.cursors, after.suspended) == ({"path:y #1": SinkCursor(4)}, {1: why})
+    assert after.shown == {2: Shown(4)}
 
 
 def test_what_a_step_says_of_a_name_that_is_forgotten_goes_with_it():
-    manifest = Manifest(cursors={"a": 1})
-    entry = Entry(step=0, version=1, cursors={"b": 2}, forgotten=Forgotten(cursors=("a",)))
-    assert manifest.apply(entry).cursors == {"b": 2}
-    assert manifest.apply(replace(entry, cursors={"a": 2})).cursors == {}
+    manifest = Manifest(cursors={"a": SinkCursor(1)})
+    entry = Entry(step=0, version=1, cursors={"b": SinkCursor(2)}, forgotten=Forgotten(cursors=("a",)))
+    assert manifest.apply(entry).cursors == {"b": SinkCursor(2)}
+    assert manifest.apply(replace(entry, cursors={"a": SinkCursor(2)})).cursors == {}

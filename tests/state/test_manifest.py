@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from penstock.errors import StateError
 from penstock.planner.counters import Counters, QueryCounters, StreamCounters
 from penstock.planner.reached import Closing
+from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.manifest import BEFORE, NOW, SNAPSHOT_EVERY, Entry, Forgotten, Manifest, ManifestLog, Progress
 from penstock.state.result_files import ResultFile
 from penstock.state.side_files import SideFile
+from penstock.state.suspension import Suspension
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
 from penstock.storage.seal import FORMAT, seal, unseal
@@ -33,7 +35,7 @@ def entry(step, **facts):
         "runs_added": (entry_of(f"runs/{step}-x.arrow", step=step),),
         "results": (ResultFile(f"results/{step}-y.parquet", "a x b", step, 3, 4, 99, 0, 9, ((1, 2), (2, 4))),),
         "sides": (SideFile(f"sides/{step}-z.parquet", "a", "late", step, 1, 50),),
-        "cursors": {"sink": step - 1},
+        "cursors": {"sink": SinkCursor(step - 1)},
     }
     return Entry(**(known | facts))
 
@@ -49,8 +51,13 @@ def random_entry(step, draw):
         batch=None if tick else step,
         runs_removed=tuple(draw(st.lists(st.sampled_from(old), unique=True))) if old else (),
         results_removed=tuple(draw(st.lists(st.sampled_from(results), unique=True))) if results else (),
-        forgotten=draw(st.sampled_from((Forgotten(), Forgotten((0,), ("p",)), Forgotten(cursors=("sink",))))),
-        suspended=draw(st.dictionaries(st.sampled_from("pq"), st.text(max_size=3), max_size=1)),
+        forgotten=draw(st.sampled_from((Forgotten(), Forgotten((0,), (1,)), Forgotten(cursors=("sink",), shown=(1,))))),
+        suspended=draw(
+            st.dictionaries(
+                st.sampled_from((1, 2)), st.builds(Suspension, st.text(max_size=3), st.booleans()), max_size=1
+            )
+        ),
+        shown=draw(st.dictionaries(st.sampled_from((1, 2)), st.builds(Shown, st.just(step), st.integers(0, 9)))),
         sides_removed=tuple(draw(st.lists(st.sampled_from(sides), unique=True))) if sides else (),
         runs_added=() if tick else (_run(step, draw),),
         sides=() if tick else entry(step).sides,
@@ -94,7 +101,9 @@ def test_nothing_committed_is_an_empty_manifest(log):
 
 
 def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
-    manifest = replay([entry(0), entry(1, runs_removed=("runs/0-x.arrow",)), entry(2, cursors={"other": 2})])
+    manifest = replay(
+        [entry(0), entry(1, runs_removed=("runs/0-x.arrow",)), entry(2, cursors={"other": SinkCursor(2)})]
+    )
     assert list(manifest.runs) == ["runs/1-x.arrow", "runs/2-x.arrow"]
     assert len(manifest.results) == len(manifest.sides) == 3
     assert manifest.counters == Counters(
@@ -102,7 +111,7 @@ def test_applying_an_entry_adds_and_removes_files_and_sums_counters():
         queries={0: QueryCounters(results=2), 1: QueryCounters(results=1)},
     )
     assert manifest.progress_values() == {"a": 20, "b": -(2**62)}
-    assert manifest.cursors == {"sink": 0, "other": 2}
+    assert manifest.cursors == {"sink": SinkCursor(0), "other": SinkCursor(2)}
     assert (manifest.step, manifest.last_batch, manifest.identity, manifest.clock) == (2, 2, "id2", 3.0)
     assert [r.name for r in manifest.runs_of("a(k)")] == list(manifest.runs)
     assert manifest.runs_of("b(k)") == []

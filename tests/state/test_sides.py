@@ -6,8 +6,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.state.side_files import SideFile
-from penstock.state.sides import MANY_FILES, SMALL_BYTES, alike_sides, expired_sides, next_expiry
+from penstock.state.side_files import MANY_FILES, SMALL_BYTES, SideFile, alike_sides, expired_sides, next_expiry
 
 DAY = 86_400
 RETAINED = {"a": 7 * DAY * 1_000_000, "b": None, "c": 10_000_000}

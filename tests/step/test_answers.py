@@ -132,6 +132,6 @@ def test_a_query_that_finds_more_than_it_may_is_let_go_and_leaves_nothing(tmp_pa
     rows = [{"at": n, "k": 1, "n": n, "s": "p", "v": 2 * (n == 0)} for n in range(3)]
     account = mapped(store, queries, [batch([row]) for row in rows], bound=bound)
     assert account.refused.keys() == {1}
-    assert "results of one step are more than" in account.refused[1]
+    assert "results of one step are more than" in account.refused[1].reason
     assert found_in(store, [account]) == {2: Counter([(0, 0)])}
     assert store.names("results") == [file.name.removeprefix("results/") for file in account.results]

@@ -38,8 +38,11 @@ class Noting(MemoryStore):
 class Log:
     """A source that has one file of its own for each batch."""
 
-    def durable_names(self, batch):
-        return [f"log/{batch}"]
+    def __init__(self, store):
+        self.store = store
+
+    def make_durable(self, batch):
+        self.store.sync([f"log/{batch}"])
 
 
 class Asking:
@@ -57,7 +60,7 @@ class Asking:
 
 
 def committed_on(store, sinks):
-    sinks.committed = Committed(store, Log(), sinks, Manifest())
+    sinks.committed = Committed(store, Log(store), sinks, Manifest())
     return sinks.committed
 
 

@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from penstock.columns import parcels
 from penstock.columns.parcels import PROBING, SEEN, STORED, pack, unpack
+from penstock.kernels.delta import count_keys
+from penstock.kernels.merge import merge_deltas
+from penstock.model.memory import Limits
 from penstock.planner.build import build_network
 from penstock.planner.network import StandingQuery
 from penstock.sql import parse_query
@@ -42,15 +45,29 @@ def bodies_of(network, batches, replicated=frozenset(), tasks=1):
                 yield from pack(rows)
 
 
-def deltas_of(network, bodies, bound):
-    """By table and mark the delta of what the parcels bring."""
+def deltas_of(network, bodies, bound, piece=None):
+    """By table and mark the delta of what the parcels bring; its pieces as one, if it is put aside in pieces."""
+    limits = None if piece is None else Limits(piece, max(1, bound), 1, 1, 1)
     with mock.patch.object(module, "GATHERED_BYTES", bound):
-        made = Deltas(network, truth_words(network))
+        made = Deltas(network, truth_words(network), limits)
         for body in bodies:
             made.take(unpack(body))
         whole = made.whole()
-    assert all(delta is whole.stored[index] for index, delta in whole.probing.items())
-    return {(mark, index): delta for mark, own in enumerate((whole.stored, whole.seen)) for index, delta in own.items()}
+    for index, pieces in whole.probing.items():
+        assert all(one is other for one, other in zip(pieces, whole.stored[index], strict=True))
+    if piece is None:
+        assert not made.pieces
+    for own in (whole.stored, whole.seen):
+        for pieces in own.values():
+            for delta in pieces:
+                assert np.array_equal(np.lexsort((delta.rows.time, delta.rows.key)), np.arange(len(delta.rows)))
+    return {
+        (mark, index): pieces for mark, own in enumerate((whole.stored, whole.seen)) for index, pieces in own.items()
+    }
+
+
+def merged(network, index, pieces):
+    return merge_deltas(network.tables[index], pieces)
 
 
 def plain(table, delta):
@@ -69,9 +86,10 @@ def plain(table, delta):
     st.lists(st.tuples(ROW, st.integers(0, 1)), max_size=40),
     st.integers(1, 2),
     st.sampled_from((0, 200, 2000, 1 << 30)),
+    st.sampled_from((None, 0, 300, 3000)),
     st.data(),
 )
-def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, tasks, bound, data):
+def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, tasks, bound, piece, data):
     network = network_of(texts)
     replicated = frozenset(
         data.draw(st.sets(st.sampled_from([t.index for t in network.tables if not t.grouped] or [0])))
@@ -82,37 +100,40 @@ def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, t
     batches = [batch(*_apart(shuffled[a:b])) for a, b in pairwise(cuts)]
     with mock.patch.object(parcels, "MOST_BYTES", data.draw(st.sampled_from((300, 1 << 20)))):
         bodies = list(bodies_of(network, batches, replicated, tasks))
-    found = deltas_of(network, bodies, bound)
+    found = deltas_of(network, bodies, bound, piece)
+    event("in pieces" if any(len(pieces) > 1 for pieces in found.values()) else "whole")
     event("many parcels" if len(bodies) > 2 else "few parcels")
     assert found.keys() == whole.keys()
-    for (mark, index), delta in found.items():
-        table, other = network.tables[index], whole[mark, index]
+    for (mark, index), pieces in found.items():
+        table, delta, (other,) = network.tables[index], merged(network, index, pieces), whole[mark, index]
         mine, theirs = plain(table, delta), plain(table, other)
         assert [place for place, _ in mine] == [place for place, _ in theirs]
         assert Counter(mine) == Counter(theirs)
         alone = {place for place, times in Counter(place for place, _ in mine).items() if times == 1}
         # Rows of one place have no order.
         assert [r for r in mine if r[0] in alone] == [r for r in theirs if r[0] in alone]
-        assert (len(delta.rows), delta.keys, delta.unwanted) == (len(other.rows), other.keys, other.unwanted)
+        assert (len(delta.rows), count_keys(pieces), delta.unwanted) == (
+            len(other.rows), len(set(other.rows.key.tolist())), other.unwanted
+        )  # fmt: skip
 
 
 def test_rows_that_one_task_stores_may_probe_in_another():
-    """Marks are separate: no step distributes the rows of a key yet, but a mask can say so."""
+    """Marks are separate, so that tasks may take turns with the rows of a key."""
     network = network_of(["SELECT x.v FROM a [RANGE 9] x, a [RANGE 9] y WHERE x.k = y.k"])
     table = network.tables_of("a")[0]
     (body,) = bodies_of(network, [batch(*_apart([(row, 0) for row in rows_of(9)]))])
     rows = unpack(body)
     masks = np.full_like(rows.masks, 1 << STORED)
     masks[:4] |= np.uint64(1 << PROBING)
+    masks[6] = np.uint64(1 << PROBING)
     masks[7:] = np.uint64(1 << SEEN)
     made = Deltas(network, truth_words(network))
     made.take(replace(rows, masks=masks))
     found = made.whole()
-    assert {m: len(own[table.index].rows) for m, own in found.__dict__.items()} == {
-        "stored": 7,
-        "probing": 4,
-        "seen": 2,
-    }
+    rows = [delta.rows for delta in found.stored[table.index]]
+    assert sorted(v for own in rows for v in own.columns["v"].to_pylist()) == [0, 0, 1, 2, 3, 4]
+    assert [len(delta.rows) for delta in found.probing[table.index]] == [4, 1]
+    assert [len(delta.rows) for delta in found.seen[table.index]] == [2]
 
 
 def _apart(drawn):
@@ -145,7 +166,7 @@ def test_of_a_parcel_only_what_tables_store_is_held_when_the_next_one_comes(monk
         made.take(parcel)
         del parcel
         held.append(pa.total_allocated_bytes() - before)
-    (delta,) = made.whole().stored.values()
+    ((delta,),) = made.whole().stored.values()
     assert len(delta.rows) == 500 * len(bodies)
     assert max(held) < len(bodies) * 500 * 16  # the stored column; parcels have more than 100 bytes a row
 

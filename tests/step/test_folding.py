@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.model import Landmark, Sliding
 from penstock.model.time import FOREVER
 from penstock.planner.build import build_network
-from penstock.planner.folding import folded_in, is_foldable
+from penstock.planner.folding import FoldingStatistics, folded_in, is_foldable
 from penstock.planner.network import StandingQuery
 from penstock.planner.panes import PaneSet, pane_width
 from penstock.planner.reached import Closing
@@ -236,7 +236,7 @@ def test_parcels_of_which_only_some_bring_truths_are_read(tmp_path):
 ])  # fmt: skip
 def test_rows_travel_where_rows_are_kept(tmp_path, sql):
     network = network_of([sql])
-    stored = {a.name: {"folded": True} for a in network.aggregates}
+    stored = {a.name: FoldingStatistics(folded=True) for a in network.aggregates}
     assert folded_in(network, stored) == frozenset()
     rows = [{"t": n, "k": "a", "g": n % 3, "v": n, "x": 0.5} for n in range(40)]
     _, counts, _ = run(tmp_path, network, [[batch(rows)]], 2, folded=True)

@@ -9,7 +9,8 @@ import pytest
 from penstock.columns.verdict import event_time
 from penstock.model import Column, Ref, Stream
 from penstock.planner.build import build_network
-from penstock.planner.network import StandingQuery, key_column
+from penstock.planner.network import StandingQuery
+from penstock.planner.state_table import key_column
 from penstock.spark.ingest import _key
 from penstock.sql import parse_query
 from penstock.step.keys import key_columns, keys_of

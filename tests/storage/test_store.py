@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import StateError
+from penstock.storage.cache import Cache
 from penstock.storage.faulty import FaultyStore
 from penstock.storage.local import LocalStore
 from penstock.storage.memory import MemoryStore
+from penstock.storage.object import ObjectStore
+from penstock.storage.objects import Objects
 from penstock.storage.store import file_name, refuse_beside_owner
+from tests.storage.s3_server import s3_store
+
+
+def objects(root, *, cached=False):
+    """A store over the object store of the package, in memory."""
+    client = pytest.importorskip("obstore.store", reason="pip install 'penstock[object]'").MemoryStore()
+    return ObjectStore(Objects("memory:", client=client), Cache(root) if cached else None)
+
 
 STORES = {
     "local": LocalStore,
@@ -23,7 +34,12 @@ STORES = {
     "memory": lambda root: MemoryStore(),
     "faulty": lambda root: FaultyStore(MemoryStore(), Random(1)),
     "faulty local": lambda root: FaultyStore(LocalStore(root, durable=False), Random(1)),
+    "objects": objects,
+    "cached objects": lambda root: objects(root, cached=True),
+    "faulty objects": lambda root: FaultyStore(objects(root), Random(1)),
+    "s3": s3_store,
 }
+WITH_FOLDERS = [kind for kind in STORES if "objects" not in kind and kind != "s3"]
 
 
 @pytest.fixture(params=STORES)
@@ -86,14 +102,23 @@ def test_a_missing_file_is_an_error_to_read_but_not_to_delete(store):
     store.touch("runs/none")
     store.delete_folder("runs")
     assert store.names("runs") == []
+    assert store.sizes("runs") == {}
     assert not store.exists("runs/none")
+
+
+@pytest.mark.parametrize("kind", WITH_FOLDERS)
+def test_a_folder_that_was_made_is_there_for_other_programs(kind, tmp_path):
+    store = STORES[kind](str(tmp_path / "state"))
+    store.make("views/v")
+    assert store.names("views") == ["v"]
+    assert not store.exists("views/v")
 
 
 def test_a_folder_is_no_file_and_goes_with_all_in_it(store):
     store.make("views/v")
+    store.write("views/v/slices/a", b"1")
     assert store.names("views") == ["v"]
     assert not store.exists("views/v")
-    store.write("views/v/slices/a", b"1")
     store.write("views/w/a", b"2")
     store.delete_folder("views/v")
     assert store.names("views") == ["w"]
@@ -209,6 +234,7 @@ class AnyStore(RuleBasedStateMachine):
         for folder in FOLDERS:
             mine = {n.rpartition("/")[2] for n in self.model if n.rpartition("/")[0] == folder}
             assert {n for n in self.store.names(folder) if self.store.exists(f"{folder}/{n}")} == mine
+            assert self.store.sizes(folder) == {n: len(self.model[f"{folder}/{n}"]) for n in mine}
         for name, data in self.model.items():
             assert self.store.read(name) == self.store.map(name).to_pybytes() == data
             assert self.store.size(name) == len(data)
@@ -223,3 +249,4 @@ def machine(kind):
 
 
 TestUnsynced, TestMemory, TestFaulty, TestFaultyLocal = map(machine, ("unsynced", "memory", "faulty", "faulty local"))
+TestObjects, TestCachedObjects, TestFaultyObjects = map(machine, ("objects", "cached objects", "faulty objects"))

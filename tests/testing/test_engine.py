@@ -42,6 +42,17 @@ def test_queries_are_declared_rows_handed_over_and_results_read():
     assert not engine.manifest.runs
 
 
+def test_what_a_step_changed_and_what_is_stored_are_there_to_look_at():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    before = engine.manifest
+    engine.take(b=[row(2, 7, 1), row(3, 8, 1)])
+    assert engine.record(1).counters.table("b(k)").stored == 2
+    assert (engine.results("join", before), engine.results("join")) == ([], [(10, 1)])
+    (run,) = engine.manifest.runs_of("b(k)")
+    assert sorted(engine.rows(run).time.tolist()) == [2, 3]
+
+
 def test_queries_come_and_go_while_it_runs():
     engine = engine_of(join=JOIN)
     engine.take(a=[row(1, 7, 10)])
@@ -94,6 +105,28 @@ def test_a_store_has_one_engine_and_what_has_ended_stays_so():
         engine_of(engine.store, engine.source)
     with pytest.raises(StateError, match="start it first"):
         engine.tick()
+
+
+def test_a_batch_that_comes_again_is_no_step_and_with_other_rows_an_error():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    before = engine.manifest
+    engine.run.stepper.run_batch({}, 0)
+    assert engine.manifest is before
+    engine.store.written_elsewhere("checkpoint/offsets/0", b"5\n")
+    with pytest.raises(StateError, match="comes again with other rows"):
+        engine.run.stepper.run_batch({}, 0)
+
+
+def test_a_state_whose_declarations_are_lost_is_refused():
+    engine = engine_of(join=JOIN)
+    engine.take(a=[row(1, 7, 10)])
+    assert engine.manifest.version == 1
+    engine.query(SUMS, name="sums")
+    engine.stop()
+    engine.store.delete("registry/00000001.json")
+    with pytest.raises(StateError, match="registry version 1 is missing"):
+        engine_of(engine.store, engine.source)
 
 
 def test_more_queries_than_a_word_has_bits_are_told_apart():

@@ -7,9 +7,9 @@ import pytest
 from penstock.model import Column, Stream
 from penstock.storage.faulty import FaultyStore
 from penstock.storage.memory import MemoryStore
-from penstock.testing.engine import Engine
-from penstock.testing.runner import constants
+from penstock.testing.engine import Engine, tuples
 from penstock.testing.scenario import Options
+from penstock.testing.settings import constants
 
 COLUMNS = tuple(Column(name, "bigint") for name in ("at", "k", "v", "p"))
 PLAIN = Stream("b", COLUMNS, "at", 10)
@@ -58,3 +58,25 @@ def test_merged_results_survive_a_power_cut(seed):
         again.stream(PLAIN)
         again.start()
         assert sorted(again.results("q")) == [(1,), (2,), (3,)]
+
+
+def test_a_step_that_closes_windows_and_shows_others_early_is_read_once():
+    """Its file of results was listed once for each of both, so that readers and sinks got its rows twice (seed 39)."""
+    now = [0.0]
+    engine = Engine(clock=lambda: now[0])
+    engine.stream(PLAIN)
+    sql = "SELECT window_start, window_end, count(*) AS n FROM b [TUMBLING 8] EMIT EARLY EVERY 1 SECONDS"
+    got = []
+    engine.query(sql, name="q", into=lambda table, _: got.extend(tuples(table)))
+    engine.start()
+    for time in (1, 20, 21):
+        now[0] += 5.0
+        engine.take(b=[row(at=time)])
+    assert sorted(engine.results("q")) == [
+        (0, 8, 1, 0, False),
+        (0, 8, 1, 2, True),
+        (16, 24, 1, 1, False),
+        (16, 24, 2, 2, False),
+    ]
+    assert sorted(got) == sorted(engine.results("q"))
+    engine.stop()

@@ -1,6 +1,7 @@
 """The model judges rows as the reference does, however they come."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,19 @@ def test_progress_follows_what_is_told_and_never_falls():
     judged.move([before + 7])
     judged.move([before])
     assert judged.progress == before + 7
+
+
+def test_progress_follows_the_clock_no_further_than_allowed_or_the_other_streams_if_times_lag():
+    stream = replace(next(s for seed in range(9) for s in scenario(seed).streams if s.delay is not None), idle=5)
+    judged = Judged(replace(stream, idle_skew=50))
+    judged.take([{**{c.name: None for c in stream.columns}, "at": 100}])
+    before = judged.progress
+    assert not judged.follow(before - 1, 120, [])
+    assert not judged.follow(116, 120, [1000])
+    assert judged.follow(115, 120, [1000])
+    assert judged.progress == 115
+    assert judged.follow(1000, 200, [1000, 2000])
+    assert not judged.follow(1001, 200, [1000, 2000])
 
 
 def test_bags_differ_in_what_is_more_than_the_last_digits():

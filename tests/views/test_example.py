@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.sql import CreateSource, CreateView, parse_script, parse_view
 from penstock.storage.local import LocalStore
 from penstock.views.view import Parts, ViewHandle

@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.maintenance import adjacent_requests
 from penstock.errors import StepError
 from penstock.model import Column, Edge, Item, Node, Source, View
-from penstock.planner.views.strategies import (
-    adjacent,
-    adjacent_requests,
-    batch,
-    conditional,
-    greedy,
-    recompute,
-    sweep,
-)
+from penstock.planner.views.strategies import adjacent, batch, conditional, greedy, recompute, sweep
 from penstock.reference.view import joined
 from penstock.views.refresh.maintain import compute, graph_of, maintain
 from tests.effort import examples

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.errors import ChangesLostError, RegistrationError, StateError, StepError
 from penstock.model import Arithmetic, Column, Compare, Expression, In, IsNull, Literal, Not, Ref
 from penstock.model.view import Source

@@ -99,10 +99,10 @@ def test_a_full_refresh_counts_anew_what_was_known_from_before(tmp_path):
     for turn in range(2):
         readers["orders"].change((20 + turn, 7), 1)
         view.refresh()
-    assert view.store.newest.learned["rows"] == [1.0, 1.0]
+    assert view.store.newest.learned.rows == (1.0, 1.0)
     view.close()
     again, _ = opened(tmp_path, TOTALS, readers=readers)
     again.refresh(full=True)
     readers["orders"].change((9, 7), 1)
     again.refresh()
-    assert again.store.newest.learned["rows"] == [3.0, 1.0]
+    assert again.store.newest.learned.rows == (3.0, 1.0)

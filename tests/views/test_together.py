@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.errors import StepError
 from penstock.model import Arithmetic, Column, Compare, Edge, Item, Literal, Node, Ref, Source, View
 from penstock.planner.views.strategies import batch, conditional

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.demo.postgres import server
+from penstock.demo.shop import server
 from penstock.errors import PenstockError, RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source

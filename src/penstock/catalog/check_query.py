@@ -16,9 +16,10 @@ from penstock.catalog.declarations import Declarations
 from penstock.catalog.dependencies import derived_of, readable
 from penstock.errors import RegistrationError
 from penstock.model import Aggregation, Query, Rows, Stream, Window
-from penstock.planner.build import build_network, check_supported
+from penstock.planner.build import build_network
 from penstock.planner.meaning import settled
 from penstock.planner.network import StandingQuery
+from penstock.planner.placed import check_supported
 from penstock.sql import parse_query, placed_bounds
 from penstock.sql.position import Position, Text
 from penstock.sql.unions import differing

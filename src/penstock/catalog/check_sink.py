@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.catalog.analysis import Facts
 from penstock.errors import RegistrationError
 from penstock.model import Query, Sink
+from penstock.storage.objects import is_url
 from penstock.storage.place import local_path
 
 Into = str | Path | Sink | Callable[[pa.Table, int], None]
@@ -17,7 +18,7 @@ CALLABLE = "<callable>"
 
 
 def sink_of(name: str, target: Into | None) -> Sink | str | None:
-    """The sink as registered; a folder on another machine is for Spark's own writer."""
+    """The sink as registered; a folder elsewhere than here and in object stores is for Spark's own writer."""
     if callable(target):
         return CALLABLE
     if isinstance(target, Sink):
@@ -26,6 +27,8 @@ def sink_of(name: str, target: Into | None) -> Sink | str | None:
         return None
     if not isinstance(target, str | Path):
         raise RegistrationError(f"query {name!r}: into= is a path, a function or a Sink, and not {target!r}")
+    if is_url(str(target)):
+        return str(target).rstrip("/")
     remedy = "let Spark write it: into=Sink('parquet', path=..), in SQL INTO parquet OPTIONS (path '..')"
     return str(target) if target == CALLABLE else local_path(target, f"query {name!r}: into=", remedy)
 

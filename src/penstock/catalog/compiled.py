@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from penstock.errors import RegistrationError
 from penstock.model import Column, Emit, Query, Stream, UserAggregate
-from penstock.planner.derived import TICK, Apart, is_joined, take_apart
+from penstock.planner.apart import Apart, is_joined, take_apart
+from penstock.planner.derived import TICK
 from penstock.planner.group_order import in_one_order
 from penstock.planner.unions import distribute, reunited
 from penstock.sql import Results, parse_query
@@ -95,8 +96,7 @@ def compile_query(
     declared = {name: stream for name, stream in streams.items() if name not in readings}
     if parsed is None:
         parsed = with_emit(record, parse_query(record.sql, declared, queries=results(readings), own=own))
-    query = in_one_order(parsed) if record.any_order else parsed
-    query, derived = over_streams(query, record.reads)
+    query, derived = over_streams(in_one_order(parsed), record.reads)
     whole = {**declared, **derived}
     if is_joined(query) and record.owner is None:
         below = readings.get(join_name(record.name), Reading(join_name(record.name), 0, ()))

@@ -5,6 +5,8 @@ The catalog changes them; everything that only reads takes these.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.catalog.analysis import Analysis
 from penstock.catalog.choices import Choices
 from penstock.catalog.compiled import CompiledQuery, compile_query, lead_of
@@ -92,8 +94,12 @@ class Declarations:
             raise RegistrationError(msg)
         if record.id not in self._compiled:
             lead = self.index.numbers.get(lead_of(record), record)
-            parsed = None if lead.id == record.id else self.compiled(lead).parsed
-            self._compiled[record.id] = compile_query(record, self.known_streams, self.own, parsed)
+            if lead.id == record.united != record.id:
+                compiled = self.compiled(lead)
+                self._compiled[record.id] = replace(compiled, query=compiled.combinations[record.combination])
+            else:
+                parsed = None if lead.id == record.id else self.compiled(lead).parsed
+                self._compiled[record.id] = compile_query(record, self.known_streams, self.own, parsed)
         return self._compiled[record.id]
 
     def streams_of(self, record: QueryRecord) -> dict[str, Stream]:

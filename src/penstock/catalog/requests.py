@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.model import Sink
 from penstock.model.secrets import literal_secrets
 from penstock.sql import AlterQuery, CreateQuery, DropQuery, ResumeQuery, parse_script
+from penstock.storage.codec import exact, plain
 from penstock.storage.seal import seal, unseal
 from penstock.storage.store import Store
 
@@ -117,7 +118,7 @@ class RequestLog:
 
     def answer(self, key: str, answer: Answer) -> None:
         """Answer a request; it is never taken again. A second answer has no effect."""
-        self._put(f"{key}.answer", {"ok": answer.ok, "text": answer.text})
+        self._put(f"{key}.answer", plain(answer))
         self._forget(key)
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class RequestLog:
             return None
         self._forget(key)  # first: a request without an answer would be taken again
         self.store.delete(f"{FOLDER}/{key}.answer")
-        return Answer(body["ok"], body["text"])
+        return exact(body, Answer)
 
     def _forget(self, key: str) -> None:
         for kind in ("request", "taken"):

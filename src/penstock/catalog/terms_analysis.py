@@ -21,6 +21,7 @@ from penstock.sql.scope import Scope, bind, ref_of, unwrapped
 from penstock.sql.spelling import quote
 from penstock.sql.totality import is_total
 from penstock.sql.typed_terms import typed_term
+from penstock.sql.types import family
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,19 @@ def _type(node: exp.Expr) -> str | None:
 
 
 def _written(node: exp.Expr) -> str | None:
-    """The type of what the planner itself writes, to derive the start of a window from its end."""
+    """The type of a condition, which is one whatever raises in it; and of what the planner itself writes.
+
+    That derives the start of a window from its end.
+    """
     node = unwrapped(node)
+    if isinstance(node, exp.And | exp.Or | exp.Not):
+        parts = node.flatten() if isinstance(node, exp.Connector) else [node.this]
+        return "boolean" if all(_type(part) == "boolean" for part in parts) else None
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+        return None if _type(node.this) is None else "boolean"
+    if isinstance(node, exp.Between):
+        compared = [_type(part) for part in (node.this, node.args["low"], node.args["high"])]
+        return "boolean" if all(kind is not None and family(kind) == "integer" for kind in compared) else None
     if isinstance(node, exp.Sub):
         return "bigint" if _type(node.this) == _type(node.expression) == "bigint" else None
     name, arguments = function_call(node) or ("", [])

@@ -38,6 +38,7 @@ from penstock.cli.script import Script, explain_views, load, needs_spark, plain_
 from penstock.cli.session import (
     SPARK_LOG,
     Interrupts,
+    beside,
     brief,
     busy,
     end_spark,
@@ -49,7 +50,7 @@ from penstock.cli.session import (
 from penstock.errors import PenstockError, SqlError
 from penstock.model import Sink
 from penstock.sql import CreateQuery, CreateSource, CreateStream, CreateView, Refused, Statement
-from penstock.storage.local import LocalStore
+from penstock.storage.open_store import open_store
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.command(options)
         sys.stdout.flush()
     except SqlError as error:
-        return _complain(f"{options.script}:{error.line}:{error.column}", error.message, _marked(error))
+        return _complain(f"{options.script}:{error.line}:{error.column}", error.message, *error.marked)
     except PenstockError as error:
         return _complain(str(getattr(options, "script", None) or options.state), str(error))
     except BrokenPipeError:
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not is_foreign(error):
             raise  # a bug of ours: a report needs the stack
         state = getattr(options, "state", None)
-        log = logged(error, state / SPARK_LOG) if state is not None and state.is_dir() else ""
+        log = logged(error, beside(state) / SPARK_LOG) if state is not None and beside(state).is_dir() else ""
         return _complain(str(getattr(options, "script", None) or options.state), brief(error), log)
     return code
 
@@ -98,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     with Interrupts() as interrupts, plain_warnings(script.path):
         try:
             with interrupts.held():
-                engine = start_spark(state, options.cores, console, state / SPARK_LOG)
+                engine = start_spark(state, options.cores, console, beside(state) / SPARK_LOG, options.memory)
             with busy(console, "Registering streams and queries .."):
                 for shown in register(engine, script):
                     console.print(shown)
@@ -112,7 +113,7 @@ def _run(options: argparse.Namespace) -> int:
             if run is None:
                 return _keep_views(engine, console, options, interrupts.asked, began)
             console.print(_opening(script, engine, state, resumed), soft_wrap=True)
-            code = _watch(run, console, options.seconds, interrupts.asked, script)
+            code = _watch(run, console, options.seconds, interrupts.asked, script, beside(state) / SPARK_LOG)
             if code in (OK, SUSPENDED) and options.available_now and script.count(CreateView):
                 return _keep_views(engine, console, options, interrupts.asked, time.time()) or code
             return code
@@ -128,7 +129,9 @@ def _start(engine: Engine, options: argparse.Namespace) -> Run:
     )
 
 
-def _watch(run: Run, console: Console, seconds: float | None, asked: threading.Event, script: Script) -> int:
+def _watch(
+    run: Run, console: Console, seconds: float | None, asked: threading.Event, script: Script, log_file: Path
+) -> int:
     """Show the run until its end and stop it; 3 if it failed by itself."""
     chatty = any(isinstance(s, CreateQuery) and _is_console(s.into) for s in script.statements)
     try:
@@ -144,7 +147,7 @@ def _watch(run: Run, console: Console, seconds: float | None, asked: threading.E
         run.stop()
         raise
     except Exception as error:  # noqa: BLE001  (whatever stopped the run; it is shown, and logged in full)
-        log = logged(error, Path(run.engine.store.path(SPARK_LOG)))
+        log = logged(error, log_file)
         _complain(str(script.path), f"the run failed: {brief(error)}", log)
         return FAILED
     status = picture(run)
@@ -178,7 +181,7 @@ def _check(options: argparse.Namespace) -> int:
     for statement, verdict in found:
         place = f"{options.script}:{statement.at.line}"
         if isinstance(verdict, SqlError):
-            _complain(f"{options.script}:{verdict.line}:{verdict.column}", verdict.message, _marked(verdict))
+            _complain(f"{options.script}:{verdict.line}:{verdict.column}", verdict.message, *verdict.marked)
         elif isinstance(verdict, NotChecked):
             console_for(stderr=True).print(f"{place}:{statement.at.column}: not checked: {verdict}", soft_wrap=True)
         elif not wrong and not isinstance(statement, Refused):
@@ -243,14 +246,14 @@ def _query_list(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _scratch_catalog(state: Path | None) -> Iterator[ViewCatalog]:
+def _scratch_catalog(state: Path | str | None) -> Iterator[ViewCatalog]:
     """Sources and views of a state, or of none, without Spark."""
     from penstock.views.catalog import ViewCatalog  # noqa: PLC0415  (only EXPLAIN of views needs it)
 
-    if state is not None and not state.is_dir():
+    if isinstance(state, Path) and not state.is_dir():
         raise PenstockError(f"there is no state in {state}")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
-        catalog = ViewCatalog(None, LocalStore(str(state or folder)))
+        catalog = ViewCatalog(None, open_store(state or folder))
         try:
             yield catalog
         finally:
@@ -258,9 +261,9 @@ def _scratch_catalog(state: Path | None) -> Iterator[ViewCatalog]:
 
 
 @contextlib.contextmanager
-def _scratch_engine(state: Path | None = None) -> Iterator[Engine]:
+def _scratch_engine(state: Path | str | None = None) -> Iterator[Engine]:
     """An engine that runs nothing: on an existing state, to read its counts, or on none."""
-    if state is not None and not state.is_dir():
+    if isinstance(state, Path) and not state.is_dir():
         raise PenstockError(f"there is no state in {state}")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         engine = start_spark(state or Path(folder, "state"), None, console_for(stderr=True), Path(folder, SPARK_LOG))
@@ -283,19 +286,7 @@ def _complain(place: str, message: str, *more: str) -> int:
     return FAULT
 
 
-def _marked(error: SqlError) -> str:
-    """The source line, a caret under the place, the hint."""
-    parts = []
-    lines = error.text.split("\n")
-    if 1 <= error.line <= len(lines):
-        line = lines[error.line - 1].rstrip("\r")
-        parts += [f"  {line}", "  " + re.sub(r"[^\t]", " ", line[: error.column - 1]) + "^"]
-    if error.hint:
-        parts.append(f"hint: {error.hint}")
-    return "\n".join(parts)
-
-
-def _opening(script: Script, engine: Engine, state: Path, resumed: int) -> str:
+def _opening(script: Script, engine: Engine, state: Path | str, resumed: int) -> str:
     names = {s.name for s in script.statements if isinstance(s, CreateQuery)}
     live = [q["name"] for q in engine.queries()]
     lines = [

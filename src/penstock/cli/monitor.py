@@ -72,10 +72,10 @@ def console_for(*, stderr: bool = False) -> Console:
 
 def picture(run: Run) -> Status:
     """The run's status, with the state of each query's sink and the kind of each stream's time."""
-    status = run.status()
+    status, seen = run.status(), run.seen
     for name, stream in status["streams"].items():
-        stream["integer"] = run.stepper.network.streams[name].integer_time
-    sinks = {query: sink for sink in run.delivery.sinks for _, query in sink.queries}
+        stream["integer"] = name in seen.streams and seen.streams[name].integer_time
+    sinks = {query: sink for sink in seen.sinks for _, query in sink.queries}
     for name, query in status["queries"].items():
         sink = sinks.get(name)
         behind = status["step"] - sink.delivered if sink else 0
@@ -201,6 +201,8 @@ def state_line(status: Status) -> str:
     ]
     if spent:
         parts.append(f"{spent * 1000:,.0f} ms per step")
+    if owed := status["owed"]["rows"]:
+        parts.append(f"{_number(owed)} rows owe probes, for {age(status['owed']['seconds'])}")
     return "   ".join(parts)
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from penstock import __version__
 from penstock.errors import RegistrationError
+from penstock.model.memory import read_size
 from penstock.model.time import UNITS, duration
+from penstock.storage.objects import is_url
 from penstock.storage.place import local_path, state_path
 
 Command = Callable[[argparse.Namespace], int]
@@ -60,7 +62,10 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
     run.add_argument("script", type=Path)
     run.add_argument("--for", dest="seconds", type=_seconds, metavar="TIME", help="stop after this time, e.g. 60s, 5m")
     run.add_argument(
-        "--state", type=_state, metavar="DIR", help="where state is kept (default: penstock-state/<script>)"
+        "--state",
+        type=_state,
+        metavar="DIR",
+        help="where state is kept: a folder, or s3://bucket/.. (default: penstock-state/<script>)",
     )
     run.add_argument("--available-now", action="store_true", help="stop when all input that is there now is read")
     run.add_argument("--final", action="store_true", help="then the streams have ended (with --available-now)")
@@ -79,6 +84,12 @@ def parse(arguments: Sequence[str] | None, commands: Mapping[str, Command]) -> a
         help="with --trigger auto: how long a row may wait for its results",
     )
     run.add_argument("--cores", type=_positive, metavar="N", help="cores to use (default: all)")
+    run.add_argument(
+        "--memory",
+        type=_memory,
+        metavar="SIZE",
+        help="what Java and the Python workers may use, e.g. 4GB (default: what a step needs)",
+    )
     run.set_defaults(command=commands["run"])
 
     check = parsers.add_parser("check", help="find mistakes in a script, start nothing")
@@ -170,11 +181,13 @@ def _length(text: str) -> str:
     return f"{max(round(_seconds(text) * 1000), 1)} milliseconds"
 
 
-def _state(text: str) -> Path:
-    return _here(state_path, text)
+def _state(text: str) -> Path | str:
+    return text.rstrip("/") if is_url(text) else _here(state_path, text)
 
 
-def _into(text: str) -> Path:
+def _into(text: str) -> Path | str:
+    if is_url(text):
+        return text.rstrip("/")
     remedy = "let Spark write it, with INTO parquet OPTIONS (path '..') in a script"
     return _here(partial(local_path, what="--into", remedy=remedy), text)
 
@@ -182,6 +195,13 @@ def _into(text: str) -> Path:
 def _here(place: Callable[[str], str], text: str) -> Path:
     try:
         return Path(place(text))
+    except RegistrationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _memory(text: str) -> int:
+    try:
+        return read_size(text)
     except RegistrationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -20,18 +20,20 @@ from penstock.errors import PenstockError, SqlError
 from penstock.state.manifest import ManifestLog
 from penstock.state.registry import RegistryLog
 from penstock.storage.faults import file_fault
-from penstock.storage.local import LocalStore
+from penstock.storage.open_store import open_store
+from penstock.storage.store import Store
 
 
 class UnansweredError(PenstockError):
     """A waiting request: no engine runs, or it has not answered in time."""
 
 
-def add_statement(name: str, select: str, *, into: Path | None, from_state: bool, replace: bool) -> str:
+def add_statement(name: str, select: str, *, into: Path | str | None, from_state: bool, replace: bool) -> str:
     """The SQL that adds a query. A path is made absolute: the engine may run in another folder."""
     head = "CREATE OR REPLACE QUERY" if replace else "CREATE QUERY"
     start = " FROM STATE" if from_state else ""
-    sink = f"\nINTO {_literal(str(into.absolute()))}" if into else ""
+    place = into.absolute() if isinstance(into, Path) else into
+    sink = f"\nINTO {_literal(str(place))}" if place else ""
     query = select.strip().rstrip("; \t\r\n")
     return f"{head} {_name(name)}{start} AS {query}{sink}"
 
@@ -44,7 +46,7 @@ def resume_statement(name: str) -> str:
     return f"ALTER QUERY {_name(name)} RESUME"
 
 
-def ask(state: Path, statement: str, seconds: float) -> Answer:
+def ask(state: Path | str, statement: str, seconds: float) -> Answer:
     """Write a request to a state directory and wait for its answer."""
     with _in_plain_words():
         store = _opened(state)
@@ -63,7 +65,7 @@ def ask(state: Path, statement: str, seconds: float) -> Answer:
         raise UnansweredError(msg)
 
 
-def queries(state: Path) -> list[dict[str, Any]]:
+def queries(state: Path | str) -> list[dict[str, Any]]:
     """The registered queries."""
     with _in_plain_words():
         return [
@@ -91,9 +93,9 @@ def queries_table(found: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _opened(state: Path) -> LocalStore:
+def _opened(state: Path | str) -> Store:
     """A state directory in which an engine has run; other folders are not written to."""
-    store = LocalStore(str(state.absolute()))
+    store = open_store(state)
     if not store.names("registry"):
         raise PenstockError("there is no state of Penstock; give the directory in which 'penstock run' keeps its state")
     return store

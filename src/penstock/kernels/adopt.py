@@ -10,7 +10,7 @@ import numpy.typing as npt
 from penstock.kernels.bits import cells_of
 from penstock.model import Term
 from penstock.planner.index import build_index
-from penstock.planner.network import COUNTING, Entry, StateTable
+from penstock.planner.state_table import COUNTING, Entry, StateTable
 from penstock.state.run import Rows, gap
 
 Known = npt.NDArray[np.bool_]

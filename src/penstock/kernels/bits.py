@@ -13,7 +13,7 @@ from numba import njit, types
 
 from penstock.kernels.probe import Words, to_words, word_count
 from penstock.planner.index import ColumnIndex
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
 
 
 def row_bits(

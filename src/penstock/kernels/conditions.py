@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.kernels.compare import Lookup, holds
+from penstock.columns.terms.evaluation import Lookup, holds
 from penstock.kernels.probe import Words
 from penstock.model import Expression, Term
-from penstock.planner.network import Join, Member, decided_early
+from penstock.planner.join import Join, Member, decided_early
 from penstock.state.run import Ints
 
 

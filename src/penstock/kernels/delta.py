@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,13 @@ from numba import njit, types
 from penstock.kernels.bits import bits_ids, row_bits
 from penstock.kernels.probe import Words, to_words
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Entry, StateTable
 from penstock.planner.reached import Reached
+from penstock.planner.state_table import Entry, StateTable
+from penstock.state.buckets import first_keys
 from penstock.state.run import Ints, Rows
+
+KEYS_AT_ONCE = 1 << 18
+FEW = 1 << 10  # so many integers are sorted faster than put into a dictionary
 
 _INTS = types.Array(types.int64, 1, "C", readonly=True)
 
@@ -28,11 +32,19 @@ class Delta:
     rows: Rows
     unwanted: int
 
-    @property
-    def keys(self) -> int:
-        """The number of distinct keys; rows are sorted, so it is one more than the number of key changes."""
-        key = self.rows.key
+
+def count_keys(pieces: Sequence[Delta]) -> int:
+    """The number of distinct keys of a delta's pieces."""
+    if len(pieces) == 1:
+        key = pieces[0].rows.key  # sorted, so it is one more than the number of key changes
         return int(np.count_nonzero(key[1:] != key[:-1])) + 1 if len(key) else 0
+    # A range of keys at a time, so that memory does not grow with their number.
+    cuts = first_keys(1 << max(1, (sum(len(p.rows) for p in pieces) // KEYS_AT_ONCE).bit_length()))
+    edges = [np.append(np.searchsorted(p.rows.key, cuts), len(p.rows)) for p in pieces]
+    return sum(
+        len(np.unique(np.concatenate([p.rows.key[e[n] : e[n + 1]] for p, e in zip(pieces, edges, strict=True)])))
+        for n in range(len(cuts))
+    )
 
 
 def build_delta(
@@ -180,6 +192,8 @@ def roles_of(table: StateTable, patterns: Words) -> tuple[tuple[int, ...], ...]:
 
 def ranks(column: pa.Array) -> Ints:
     """Numbers in the order of the values, NULL first."""
+    if len(column) <= FEW and column.null_count == 0 and pa.types.is_integer(column.type):
+        return np.asarray(np.unique(column.to_numpy(), return_inverse=True)[1])
     encoded = column.dictionary_encode()
     ranks = np.full(len(encoded.dictionary) + 1, -1, dtype=np.int64)
     ranks[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))

@@ -20,8 +20,9 @@ from penstock.model import Punctuation, Range, Ref, Stream
 from penstock.model.punctuation import Value
 from penstock.model.stream import INTEGER_TYPES
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
+from penstock.planner.state_table import StateTable
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import punctuations
 from penstock.state.run import Ints, Rows

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.kernels.probe import Words, to_words, word_count
+from penstock.planner.join import Join
 from penstock.planner.links import Link, links_in
-from penstock.planner.network import Join, Network
+from penstock.planner.network import Network
 from penstock.state.run import Ints
 
 

@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from penstock.kernels.probe import Words
 from penstock.model import Ref
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Network, key_column
+from penstock.planner.join import Join
+from penstock.planner.network import Network
+from penstock.planner.state_table import key_column
 from penstock.state.run import Ints, Rows
 
 Number = TypeVar("Number", np.int64, np.uint64)

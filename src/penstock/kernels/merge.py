@@ -9,16 +9,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.delta import Delta, alive, row_order, select
+from penstock.kernels.owed import STEP, steps_of
 from penstock.model.time import FOREVER
 from penstock.planner.chain import link_of
-from penstock.planner.network import StateTable
 from penstock.planner.reached import Reached
+from penstock.planner.state_table import StateTable
 from penstock.state.compaction import MOST_INTERVALS, interval_length, interval_of, wider
 from penstock.state.run import Rows, gap
 
 
-def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Reached) -> Rows | None:
+def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Reached, since: int | None = None) -> Rows | None:
     """All rows of the runs that have not expired, sorted, without ids of dropped roles; None if no row is left.
+
+    If they tell their steps, those `since` that one stay whether they have expired or not.
 
     A column that an older run lacks (no query needed it then) is filled with NULL: the queries that need it now began
     after those rows and do not see them. Such rows are marked beside their roles, for queries that begin from state.
@@ -27,7 +30,10 @@ def merge_runs(table: StateTable, runs: Sequence[Rows], progress: Reached) -> Ro
     numbers: dict[tuple[int, ...], int] = {}
     pieces = []
     for rows in runs:
-        kept = select(rows, alive(table, rows, progress))
+        stay = alive(table, rows, progress)
+        if since is not None and STEP in rows.columns:
+            stay |= steps_of(rows) >= since
+        kept = select(rows, stay)
         if len(kept):
             lacks = tuple(gap(name) for name in table.columns if name not in kept.columns)
             local = [
@@ -42,12 +48,19 @@ def merge_deltas(table: StateTable, deltas: Sequence[Delta]) -> Delta:
     """The delta of all rows of several deltas."""
     if len(deltas) == 1:
         return deltas[0]
+    return Delta(merge_fresh(table, [delta.rows for delta in deltas]), sum(delta.unwanted for delta in deltas))
+
+
+def merge_fresh(table: StateTable, pieces: Sequence[Rows]) -> Rows:
+    """All rows of sorted pieces of one step."""
+    if len(pieces) == 1:
+        return pieces[0]
     numbers: dict[tuple[int, ...], int] = {}
-    pieces = []
-    for delta in deltas:
-        own = np.array([numbers.setdefault(p, len(numbers)) for p in delta.rows.patterns], dtype=np.int32)
-        pieces.append((delta.rows, own[delta.rows.bits]))
-    return Delta(_merged(table, pieces, tuple(numbers)), sum(delta.unwanted for delta in deltas))
+    numbered = []
+    for rows in pieces:
+        own = np.array([numbers.setdefault(p, len(numbers)) for p in rows.patterns], dtype=np.int32)
+        numbered.append((rows, own[rows.bits]))
+    return _merged(table, numbered, tuple(numbers))
 
 
 def _merged(
@@ -58,15 +71,30 @@ def _merged(
     key, time = np.concatenate([rows.key for rows in runs]), np.concatenate([rows.time for rows in runs])
     order = row_order(table, key, time, lambda name: whole_column(runs, name), in_runs=True)
     picked = pa.array(order)
-    columns = {name: whole_column(runs, name).take(picked) for name in table.columns}  # one at a time: each is large
+    columns = {
+        name: whole_column(runs, name).take(picked) for name in _names(table, runs)
+    }  # one at a time: each is large
     return Rows(key[order], time[order], np.concatenate([ids for _, ids in pieces])[order], patterns, columns)
+
+
+def _names(table: StateTable, runs: Sequence[Rows]) -> list[str]:
+    return [*table.columns, *([STEP] if all(STEP in rows.columns for rows in runs) else ())]
+
+
+def types_of(table: StateTable, runs: Sequence[Rows]) -> dict[str, pa.DataType]:
+    """The types of the columns of all runs together; see `whole_column`."""
+    found = {}
+    for name in _names(table, runs):
+        kinds = (rows.columns[name].type for rows in runs if name in rows.columns)
+        found[name] = next((kind for kind in kinds if not pa.types.is_null(kind)), pa.null())
+    return found
 
 
 def whole_column(runs: Sequence[Rows], name: str) -> pa.Array:
     """A column of all runs; NULL where a run lacks it or has it untyped, because it was merged from such runs only."""
     arrays = [rows.columns.get(name, pa.nulls(len(rows))) for rows in runs]
     kind = next((array.type for array in arrays if not pa.types.is_null(array.type)), pa.null())
-    return pa.concat_arrays([array.cast(kind) for array in arrays])
+    return pa.concat_arrays([array if array.type == kind else array.cast(kind) for array in arrays])
 
 
 def lay_out(table: StateTable, rows: Rows, least: int = 0) -> list[tuple[int, Rows]]:

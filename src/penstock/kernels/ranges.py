@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.terms.evaluation import Lookup, values
 from penstock.columns.terms.values import Flags
-from penstock.kernels.compare import Lookup, values
 from penstock.model import And, Arithmetic, Compare, Expression, Literal, Ref, Term
 from penstock.model.expression import FLIPPED
-from penstock.planner.network import Join
+from penstock.planner.join import Join
 from penstock.state.run import Ints
 
 Floats = npt.NDArray[np.float64]

@@ -18,7 +18,8 @@ from penstock.kernels.delta import ranks
 from penstock.kernels.merge import whole_column
 from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
+from penstock.state.cold import Cold
 from penstock.state.run import Ints, Rows
 
 
@@ -107,22 +108,28 @@ def closed(slices: Slices, before: int, now: int) -> Slices:
     step, that `now` closes.
     """
 
-    def old(held: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:
-        return {table: _between(runs, None, before) for table, runs in held.items()}
+    def old(held: Mapping[int, Sequence[Rows | Cold]]) -> dict[int, list[Rows | Cold]]:
+        return {table: [*_between(runs, None, before)] for table, runs in held.items()}
 
-    def new(held: Mapping[int, Sequence[Rows]], came: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:
+    def new(held: Mapping[int, Sequence[Rows | Cold]], came: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:
         tables = dict.fromkeys([*held, *came])
         return {
             table: [*_between(held.get(table, ()), before, now), *_between(came.get(table, ()), None, now)]
             for table in tables
         }
 
-    return Slices(old(slices.own), new(slices.own, slices.fresh), old(slices.whole), new(slices.whole, slices.every))
+    # New rows begin at the task that stores them: which rows are new, each step decides anew.
+    return Slices(
+        old(slices.own), new(slices.own, slices.fresh), old(slices.whole), new(slices.whole, slices.every),
+        old(slices.lent), new(slices.lent, slices.lent_fresh),
+    )  # fmt: skip
 
 
-def _between(runs: Sequence[Rows], low: int | None, high: int) -> list[Rows]:
+def _between(runs: Sequence[Rows | Cold], low: int | None, high: int) -> list[Rows]:
     found = []
     for rows in runs:
+        if isinstance(rows, Cold):  # no table of such a join has any
+            continue
         inside = rows.time < high if low is None else (rows.time >= low) & (rows.time < high)
         if inside.all():
             found.append(rows)

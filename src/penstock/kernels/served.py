@@ -10,7 +10,8 @@ import numpy as np
 
 from penstock.kernels.matches import rows_at, serves_any
 from penstock.kernels.probe import Words, to_words, word_count
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.state.run import Ints, Rows
 
 MANY = 1 << 12  # cached translations of runs' dictionaries

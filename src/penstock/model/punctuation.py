@@ -41,15 +41,6 @@ class Punctuation:
         """Whether it concerns all rows, so that it advances the progress of the stream."""
         return not self.patterns
 
-    @property
-    def malformed(self) -> bool:
-        """Whether it excludes every later row or has an empty range: surely an error of the producer."""
-        empty = [
-            r for _, r in self.patterns
-            if isinstance(r, Range) and None not in (r.lower, r.upper) and r.lower >= r.upper  # type: ignore[operator]
-        ]  # fmt: skip
-        return bool(empty) or (self.until is None and not self.patterns)
-
     def covers(self, values: Mapping[str, object]) -> bool:
         """Whether every row with these values matches, apart from its time; a NULL matches no pattern."""
         return all(column in values and _matches(pattern, values[column]) for column, pattern in self.patterns)

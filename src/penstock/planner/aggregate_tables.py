@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from penstock.errors import RegistrationError
 from penstock.model import (
@@ -22,7 +21,6 @@ from penstock.model import (
     Literal,
     Or,
     PerRow,
-    Query,
     Ref,
     Session,
     Sliding,
@@ -33,35 +31,16 @@ from penstock.model import (
 from penstock.model.expression import AGGREGATE_ROLE, FLIPPED
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import AggregatePlan, is_cut_by_kernels, plan_aggregates
+from penstock.planner.computed import ComputedColumns
 from penstock.planner.index import build_index
 from penstock.planner.keys import common_type, normalized, normalized_term
 from penstock.planner.listed import listed_windows
-from penstock.planner.network import (
-    MAX_ROLES,
-    AggregateMember,
-    AggregateSource,
-    Entry,
-    StandingQuery,
-    StateTable,
-    TickColumn,
-    WindowAggregate,
-)
+from penstock.planner.network import StandingQuery
 from penstock.planner.reached import Clock, Closing
+from penstock.planner.state_table import MAX_ROLES, Entry, StateTable
+from penstock.planner.window_aggregate import AggregateMember, AggregateSource, TickColumn, WindowAggregate
 
 NO_TICKS: Mapping[str, TickColumn] = {}
-
-
-class Columns(Protocol):
-    """What the network can have computed for each row of a stream before the exchange."""
-
-    def derive(self, stream: str, parts: tuple[str | Ref, ...], *, risky: bool, term: Term | None = None) -> str: ...
-
-    def hashed(
-        self, stream: Stream, key: Sequence[tuple[str | Ref, ...]], types: Sequence[str], terms: Sequence[Term | None],
-        total: Sequence[bool],
-    ) -> tuple[str, ...] | None: ...  # fmt: skip
-
-    def predicates(self, query: Query, role: int, stream: Stream) -> tuple[list[tuple[str, Term]], tuple[str, ...]]: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +58,7 @@ def grouped_tables(
     streams: Mapping[str, Stream],
     strategy: str,
     first: int,
-    columns: Columns,
+    columns: ComputedColumns,
     wanted: str | None = None,
     ticks: Mapping[str, TickColumn] = NO_TICKS,
 ) -> Iterator[tuple[tuple[StateTable, ...], WindowAggregate]]:
@@ -241,7 +220,7 @@ def _aggregate(
     streams: Sequence[Stream],
     first: int,
     number: int,
-    columns: Columns,
+    columns: ComputedColumns,
     ticks: Mapping[str, TickColumn],
 ) -> tuple[tuple[StateTable, ...], WindowAggregate]:
     standing = {q.id: q for q in members}
@@ -301,7 +280,7 @@ def _table(
     name: str,
     source: AggregateSource,
     order: Sequence[str],
-    columns: Columns,
+    columns: ComputedColumns,
 ) -> StateTable:
     """The state table that receives the rows of one stream."""
     # Rows are counted per partition, so that a partition must be at one task; it is the last of the groups.
@@ -388,7 +367,7 @@ def _lives(stream: Stream) -> tuple[tuple[Clock, int], ...]:
     return ((Closing(stream.name), FOREVER),)
 
 
-def _column(expression: Expression, stream: Stream, columns: Columns) -> str:
+def _column(expression: Expression, stream: Stream, columns: ComputedColumns) -> str:
     """The column of an expression: a declared one, or one that Spark computes."""
     bare = expression.parts[0] if len(expression.parts) == 1 else None
     if isinstance(bare, Ref):

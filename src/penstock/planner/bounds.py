@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from penstock.errors import TimeBoundsError
 from penstock.model import Landmark, Query, Role, Rows, Sliding, Tumbling, Window
-from penstock.model.time import FOREVER, format_duration
+from penstock.model.time import FOREVER
 
 Bounds = tuple[tuple[int, ...], ...]
 
@@ -65,21 +65,6 @@ def check_bounded(query: Query, bounds: Bounds) -> None:
             alias,
             contradictory=False,
         )
-
-
-def describe(query: Query, bounds: Bounds) -> list[str]:
-    """One line per role: how long its rows can join."""
-    lines = []
-    for i, role in enumerate(query.roles):
-        lives = [_plus(b, 1) for j, b in enumerate(bounds[i]) if j != i]
-        life = max(lives, default=0)
-        text = "for ever" if life >= FOREVER else format_duration(max(life, 0))
-        if isinstance(role.window, Rows):
-            of = f" of its {', '.join(role.window.partition)}" if role.window.partition else ""
-            follow = f"until {role.window.count} newer rows{of} have come"
-            text = follow if life >= FOREVER else f"{text}, or {follow}"
-        lines.append(f"{role.alias} ({role.stream}): kept {text}")
-    return lines
 
 
 def _reach(role: Role) -> int:

@@ -98,19 +98,10 @@ def chain_memory(load: Load, chain: Sequence[int]) -> float:
     return sum(rate * stay for rate, stay in zip(load.rates, stays, strict=False) if rate)
 
 
-def edge_cost(load: Load, costs: UnitCosts, i: int, j: int) -> float:
-    """Cost per microsecond of one link from node `i` to node `j`, independent of all other links.
-
-    Every row that reaches the link stays until its end, even if its own life ends inside; every result found there is
-    compared with each of the inner cuts.
-    """
-    return _edges(load, costs)(i, j)
-
-
 def chain_cost(load: Load, costs: UnitCosts, chain: Sequence[int]) -> float:
     """Cost per microsecond of all links of a chain whose cuts are lives of the load."""
     nodes = [0, *(bisect_right(load.lives, cut) for cut in chain)]
-    edge = _edges(load, costs)
+    edge = edge_costs(load, costs)
     return sum(edge(i, j) for i, j in pairwise(nodes))
 
 
@@ -146,7 +137,12 @@ def budget_chain(load: Load, costs: UnitCosts, surplus: float) -> Chain:
             large_cost, large_rows = cost, rows
 
 
-def _edges(load: Load, costs: UnitCosts) -> Callable[[int, int], float]:
+def edge_costs(load: Load, costs: UnitCosts) -> Callable[[int, int], float]:
+    """Cost per microsecond of one link from node `i` to node `j`, independent of all other links.
+
+    Every row that reaches the link stays until its end, even if its own life ends inside; every result found there is
+    compared with each of the inner cuts.
+    """
     ages, entering, finite = load.ages, load.entering, load.finite
     link = load.probes * costs.link
     row = load.probes * costs.pair + costs.row
@@ -177,7 +173,7 @@ def _cheapest(load: Load, costs: UnitCosts) -> tuple[list[float], list[int]]:
     """
     togo, steps = [0.0] * (load.finite + 1), [load.finite] * (load.finite + 1)
     leaders: deque[tuple[int, int]] = deque()  # (cut, the last node for which it is the best), farthest cut first
-    edge = _edges(load, costs)
+    edge = edge_costs(load, costs)
 
     def worse(node: int, near: int, far: int) -> bool:
         return edge(node, near) + togo[near] > edge(node, far) + togo[far]
@@ -206,7 +202,7 @@ def _search(load: Load, costs: UnitCosts, price: float, togo: Sequence[float], l
     Chains grow from age 0 in the order of their lower bounds: `togo` is the cost of the rest if a stored row costs
     `price` more, and no chain pays that price for more rows than the limit.
     """
-    edge, ages, end = _edges(load, costs), load.ages, load.finite
+    edge, ages, end = edge_costs(load, costs), load.ages, load.finite
     best, ticket, effort = chain_cost(load, costs, known), count(), 0
     needed = [n * (b - a) for n, (a, b) in zip(load.entering, pairwise(ages), strict=True)]
     rest = [*accumulate(reversed(needed), initial=0.0)][::-1]  # rows that every chain stores beyond a node

@@ -16,7 +16,10 @@ class Counts(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     def add(self, more: Self) -> None:
         """Add other counts of the same."""
         for name in self.__struct_fields__:
-            mine, other = getattr(self, name), getattr(more, name)
+            other = getattr(more, name)
+            if not other:  # most counts of a task are zero
+                continue
+            mine = getattr(self, name)
             if isinstance(other, int):
                 setattr(self, name, mine + other)
             else:
@@ -53,8 +56,10 @@ class PaneCounters(Counts):
 class TableCounters(Counts):
     """Rows of a state table, and the work with them; or the state of an aggregate, under its name.
 
-    `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and `results`
-    the work of the links of a chain, by begin and end.
+    `deferred` are rows whose probes were put off, `cleaned` those whose probes a clean-up has run, both by the start of
+    each join. `lives` and `roles` are rows by their own life and by role among those that were `sampled`, `probes` and
+    `results` the work of the links of a chain, by begin and end. `ages` are matches by the class of a stored row's
+    age, counted only where memory is limited; `blocks` of cold runs were read, and `skipped` without reading them.
     """
 
     unwanted: int = 0
@@ -75,6 +80,11 @@ class TableCounters(Counts):
     candidates: int = 0
     compared: int = 0
     dropped: int = 0
+    blocks: int = 0
+    skipped: int = 0
+    ages: dict[int, int] = {}
+    deferred: int = 0
+    cleaned: int = 0
     lives: dict[int, int] = {}
     roles: dict[int, int] = {}
     probes: dict[int, dict[int, int]] = {}
@@ -98,12 +108,17 @@ class JoinCounters(Counts):
 
 
 class EngineCounters(Counts):
-    """Steps with a job, steps without a batch, and what crossed the exchange."""
+    """Steps with a job, steps without a batch, what crossed the exchange, and what was put aside for lack of memory.
+
+    `pieces` are sorted pieces of new rows, `aside_bytes` all that tasks have put into files of their own.
+    """
 
     steps: int = 0
     ticks: int = 0
     sent_rows: int = 0
     sent_bytes: int = 0
+    pieces: int = 0
+    aside_bytes: int = 0
 
 
 class Counters(Counts):

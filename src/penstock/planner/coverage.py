@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.model.time import NEVER
-from penstock.planner.network import Entry, Network, StateTable
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
+from penstock.planner.state_table import Entry, StateTable
 
 
 def held_from(

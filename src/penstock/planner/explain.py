@@ -12,14 +12,19 @@ from penstock.model import Stream
 from penstock.model.time import FOREVER, MILLISECOND, format_duration, format_length
 from penstock.planner.chain import link_of
 from penstock.planner.counters import Counters
-from penstock.planner.derived import explain_derived
-from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates
-from penstock.planner.explain_orders import Checks, Decisions, explain_orders
+from penstock.planner.decisions import Decisions
+from penstock.planner.explain_aggregates import aggregates_of, explain_aggregates, measured_line
+from penstock.planner.explain_derived import explain_derived
+from penstock.planner.explain_orders import Checks, explain_orders
 from penstock.planner.explain_sharing import explain_access, explain_stream, explain_table, last_recut
+from penstock.planner.folding import FoldingStatistics
+from penstock.planner.join import Join, Member
 from penstock.planner.links import links_in
-from penstock.planner.network import Join, Member, Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.routes import MOVED, WHOLE, Hop, Routes, build_routes
 from penstock.planner.share import SURPLUS, Facts, Held, compare_strategies, facts, partners
+from penstock.planner.state_table import StateTable
 from penstock.planner.ways import Way, explain_way
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -34,14 +39,16 @@ def explain_network(
     routes: Routes | None = None,
     decisions: Decisions = (),
     checks: Checks = NOTHING,
-    folding: Mapping[str, Any] = NOTHING,
-    panes: Mapping[str, Any] = NOTHING,
+    folding: Mapping[str, FoldingStatistics] = NOTHING,
+    panes: Mapping[str, PaneStatistics] = NOTHING,
     way: Way = Way(1),  # noqa: B008  (frozen)
+    buckets: Sequence[str] = (),
 ) -> str:
     """The whole network, or what concerns one query; with measurements, also the estimates behind choices.
 
     `decisions` are the last ones of all choices, `checks` those of probe orders; `folding` are the statistics of
-    partials in mappers, `panes` those of pane sets, `way` those of the rows of the last step.
+    partials in mappers, `panes` those of pane sets, `way` those of the rows of the last step; `buckets` are
+    lines about the work of tasks.
     """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
@@ -54,7 +61,7 @@ def explain_network(
         sizes += f", {_count(len(network.aggregates), 'aggregate')}"
     lines = [f"network version {network.version}: {sizes}"]
     if name is None:
-        lines += [_strategy(network, measured, runs), *explain_way(way)]
+        lines += [_strategy(network, measured, runs), *explain_way(way), *buckets]
     lines += explain_derived(network, shown if name is not None else network.streams)
     derived = {d.name for d in network.derived_streams}
     for stream in network.streams.values():
@@ -152,13 +159,7 @@ def _table(
         text = "".join(p if isinstance(p, str) else p.column for p in value.parts)
         where = "by Spark" if value.term is None else "in the kernel"
         lines.append(f"  computed {where} for {_count(len(entries), 'role')}: {text}")
-    counts = measured.table(table.name).shown()
-    held = [r for r in runs if r.table == table.name]
-    if held:
-        counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
-    if counts:
-        lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
-    return lines
+    return lines + measured_line(table.name, measured, runs)
 
 
 def _links(network: Network, table: StateTable, measured: Counters, runs: Sequence[Held]) -> list[str]:

@@ -7,15 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.model.time import NEVER, SECOND, format_duration, format_length
+from penstock.planner import folding as fold
 from penstock.planner.counters import Counters
-from penstock.planner.folding import is_foldable, sent_text
-from penstock.planner.folding import known_of as known_sent
-from penstock.planner.network import Network, WindowAggregate
-from penstock.planner.pane_sharing import known_of, set_text, work_of
+from penstock.planner.decisions import Arrangement, Decisions, last_of
+from penstock.planner.network import Network
+from penstock.planner.pane_sharing import UNKNOWN, PaneStatistics, set_text, work_of
 from penstock.planner.panes import PARTIALS, window_class
 from penstock.planner.rollup import rolled_text
 from penstock.planner.share import Held
 from penstock.planner.taxonomy import ROWS, Piece
+from penstock.planner.window_aggregate import WindowAggregate
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -25,9 +26,9 @@ def explain_aggregates(
     measured: Counters,
     runs: Sequence[Held],
     name: str | None = None,
-    decisions: Sequence[Mapping[str, Any]] = (),
-    folding: Mapping[str, Any] = NOTHING,
-    panes: Mapping[str, Any] = NOTHING,
+    decisions: Decisions = (),
+    folding: Mapping[str, fold.FoldingStatistics] = NOTHING,
+    panes: Mapping[str, PaneStatistics] = NOTHING,
 ) -> list[str]:
     """The aggregates of a network or of a query, with the last decision about their panes, and what mappers send.
 
@@ -37,17 +38,17 @@ def explain_aggregates(
     for aggregate in aggregates_of(network, name):
         lines += _aggregate(network, aggregate, measured, runs, name)
         lines += _work(network, aggregate, panes)
-        last = next((d for d in reversed(decisions) if (d["mode"], d["query"]) == ("panes", aggregate.name)), None)
-        if is_foldable(aggregate):
-            lines.append(f"  {sent_text(known_sent(folding, aggregate.name))}")
+        if fold.is_foldable(aggregate):
+            lines.append(f"  {fold.sent_text(folding.get(aggregate.name, fold.UNKNOWN))}")
             if (rolled := rolled_text(network, folding, aggregate)) is not None:
                 lines.append(f"  {rolled}")
-        if last is not None:
-            now = f"{'; '.join(last['before'])} becomes {'; '.join(last['after'])}"
-            text = now if last["action"] == "changed" else f"kept {'; '.join(last['before'])}"
+        if (found := last_of(decisions, Arrangement, aggregate.name)) is not None:
+            step, last = found
+            now = f"{'; '.join(last.before)} becomes {'; '.join(last.after)}"
+            text = now if last.action == "changed" else f"kept {'; '.join(last.before)}"
             lines.append(
-                f"  panes looked at after step {last['step']:,}: {text}, cost {last['old_cost']:,.3g} before "
-                f"and {last['new_cost']:,.3g} now; {last['reason']}"
+                f"  panes looked at after step {step:,}: {text}, cost {last.old_cost:,.3g} before "
+                f"and {last.new_cost:,.3g} now; {last.reason}"
             )
     return lines
 
@@ -99,18 +100,21 @@ def _aggregate(
             lines.append(text + "".join(f", {key} {value:,}" for key, value in counts.items()))
     indexes = network.tables[aggregate.home].indexes
     lines += [f"  predicate index on {index.column}: {len(index.literals)} literals" for index in indexes]
-    counts = measured.table(aggregate.name).shown()
-    held = [r for r in runs if r.table == aggregate.name]
+    return lines + measured_line(aggregate.name, measured, runs)
+
+
+def measured_line(name: str, measured: Counters, runs: Sequence[Held]) -> list[str]:
+    """The counters of a table or an aggregate, and what it holds."""
+    counts = measured.table(name).shown()
+    held = [r for r in runs if r.table == name]
     if held:
         counts |= {"rows": sum(r.rows for r in held), "bytes": sum(r.bytes for r in held), "runs": len(held)}
-    if counts:
-        lines.append("  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items()))
-    return lines
+    return ["  measured: " + ", ".join(f"{k} {v:,}" for k, v in counts.items())] if counts else []
 
 
-def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, Any]) -> list[str]:
+def _work(network: Network, aggregate: WindowAggregate, panes: Mapping[str, PaneStatistics]) -> list[str]:
     """The measured rates, and the work per row with these pane sets and with others."""
-    known = known_of(panes, aggregate.name)
+    known = panes.get(aggregate.name, UNKNOWN)
     if aggregate.plan.buffered or known.rates is None:
         return []
     integer = network.streams[aggregate.streams[0]].integer_time

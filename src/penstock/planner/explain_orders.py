@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
-Decisions = Sequence[Mapping[str, Any]]  # in the form of `Decision.to_json`, each with its step; oldest first
+from penstock.planner.decisions import Decisions, last_of
+from penstock.planner.orders.decision import Decision, Outcome
+
 Checks = Mapping[str, Mapping[str, int]]  # by join
 
 
@@ -18,32 +19,29 @@ def explain_orders(join: str, label: Callable[[int], str], decisions: Decisions,
             f"  orders: checks {counts['checks']:,}, bypassed {counts['bypasses']:,}, "
             f"planned anew {counts['regenerations']:,}, of these different {counts['useful']:,}"
         )
-    last = next((d for d in reversed(decisions) if d["query"] == join and d["outcomes"]), None)
-    if last is not None:
-        lines.append(
-            f"  last check: number {last['check']:,} ({last['mode']}) after step {last['step']:,}{_drawn(last)}"
-        )
-        if any(outcome["action"] == "bypassed" for outcome in last["outcomes"]):
-            lines.append(f"    bypassed: {last['reason']}")
+    if (found := last_of(decisions, Decision, join)) is not None:
+        step, last = found
+        lines.append(f"  last check: number {last.check:,} ({last.mode}) after step {step:,}{_drawn(last)}")
+        if last.bypassed:
+            lines.append(f"    bypassed: {last.reason}")
         else:
-            lines.extend(f"    {_outcome(outcome, label)}" for outcome in last["outcomes"])
+            lines.extend(f"    {_outcome(outcome, label)}" for outcome in last.outcomes)
     return lines
 
 
-def _drawn(decision: Mapping[str, Any]) -> str:
-    if decision["draw"] is None:
+def _drawn(decision: Decision) -> str:
+    if decision.draw is None:
         return ""
-    moved, chance, drawn = (decision[name] for name in ("distance", "probability", "draw"))
-    text = f", distance {moved:.3g}, probability {chance:.3g}, drew {drawn:.3g}"
-    overhead = decision.get("overhead")  # in units of cost
-    return text if overhead is None else f"{text}, overhead {overhead:,.0f}"
+    text = f", distance {decision.distance:.3g}, probability {decision.probability:.3g}, drew {decision.draw:.3g}"
+    # The overhead is in units of cost.
+    return text if decision.overhead is None else f"{text}, overhead {decision.overhead:,.0f}"
 
 
-def _outcome(outcome: Mapping[str, Any], label: Callable[[int], str]) -> str:
+def _outcome(outcome: Outcome, label: Callable[[int], str]) -> str:
     """The order of one start: what was changed, the costs of both orders, and why."""
-    old, new = (" -> ".join(map(label, outcome[name])) for name in ("previous", "order"))
-    text = f"{label(outcome['start'])} {outcome['action']}: "
+    old, new = (" -> ".join(map(label, order)) for order in (outcome.previous, outcome.order))
+    text = f"{label(outcome.start)} {outcome.action}: "
     text += new if old == new else f"{old} becomes {new}"
-    if outcome["old_cost"] is not None:
-        text += f", cost {outcome['old_cost']:,.0f} before and {outcome['new_cost']:,.0f} now"
-    return f"{text}; {outcome['reason']}"
+    if outcome.old_cost is not None:
+        text += f", cost {outcome.old_cost:,.0f} before and {outcome.new_cost:,.0f} now"
+    return f"{text}; {outcome.reason}"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from penstock.model.time import FOREVER
 from penstock.planner.counters import Counters, TableCounters
-from penstock.planner.explain_orders import Decisions
-from penstock.planner.network import Network, StateTable, key_column
+from penstock.planner.decisions import Decisions, Recut, Rerouted, last_of
+from penstock.planner.network import Network
 from penstock.planner.routes import Route
 from penstock.planner.share import Facts, Held, chain_offers
+from penstock.planner.state_table import StateTable, key_column
 from penstock.planner.steering import EXCHANGE, accesses, new_rows, price_of_whole
 
 
@@ -75,14 +76,15 @@ def explain_table(
 
 def last_recut(table: StateTable, decisions: Decisions, life: Callable[[int], str]) -> list[str]:
     """The last change of a table's chain in this run, with its estimates."""
-    last = next((d for d in reversed(decisions) if d["mode"] == "chain" and d["query"] == table.name), None)
-    if last is None:
+    found = last_of(decisions, Recut, table.name)
+    if found is None:
         return []
-    old, new = (", ".join(map(life, last[name])) for name in ("before", "after"))
+    step, last = found
+    old, new = (", ".join(map(life, chain)) for chain in (last.before, last.after))
     text = (
-        f"chain changed after step {last['step']:,}: {old} becomes {new}, {last['old_rows']:,.0f} rows "
-        f"before and {last['new_rows']:,.0f} now, "
-        f"{last['old_cost']:.3g} us for a row that probes it before and {last['new_cost']:.3g} now; {last['reason']}"
+        f"chain changed after step {step:,}: {old} becomes {new}, {last.old_rows:,.0f} rows "
+        f"before and {last.new_rows:,.0f} now, "
+        f"{last.old_cost:.3g} us for a row that probes it before and {last.new_cost:.3g} now; {last.reason}"
     )
     return [text]
 
@@ -103,13 +105,11 @@ def explain_access(
             f"tasks cost {price_of_whole(rows, tasks):,.0f}, "
             f"an exchange {EXCHANGE:,.0f}"
         )
-        own = (d for d in reversed(decisions) if (d["mode"], d["query"]) == ("routes", join))
-        last = next((d for d in own if d["table"] == table.name), None)
-        if last is not None:
+        if (found := last_of(decisions, Rerouted, join, table=table.name)) is not None:
+            step, last = found
             lines.append(
-                f"  {table.name} {last['before']} becomes {last['after']} after step {last['step']:,}, cost "
-                f"{last['old_cost']:,.0f} before and "
-                f"{last['new_cost']:,.0f} now; {last['reason']}"
+                f"  {table.name} {last.before} becomes {last.after} after step {step:,}, cost "
+                f"{last.old_cost:,.0f} before and {last.new_cost:,.0f} now; {last.reason}"
             )
     return lines
 

@@ -9,12 +9,15 @@ partials are. Rows that go to the same task for other tables anyway save nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from penstock.planner.counters import Counters, TableCounters
-from penstock.planner.network import AggregateSource, Network, WindowAggregate
+from penstock.planner.decisions import Sending
+from penstock.planner.network import Network
 from penstock.planner.panes import PARTIALS
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 
 # Microseconds of CPU on one machine, from `python -m benchmarks.partials`; between machines rows cost more.
 ROW = 0.3  # to send and receive a row
@@ -26,8 +29,7 @@ DECAY = 0.7  # weight of a step relative to the next one
 _FARTHEST = 8.0  # maximal ratio of a measured to an expected number of partials
 
 
-@dataclass(frozen=True)
-class Known:
+class FoldingStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Statistics of an aggregate: decayed sums over steps, and whether its rows are `folded` by mappers.
 
     `rows` had mappers for all tasks; `saved` of them would not have been sent without this aggregate; `partials` were
@@ -48,20 +50,7 @@ class Known:
         return self.rows / self.partials if self.partials else 1.0
 
 
-@dataclass(frozen=True)
-class Change:
-    """A decision to send something else, and why; costs are in microseconds of CPU per row."""
-
-    query: str
-    before: str
-    after: str
-    old_cost: float
-    new_cost: float
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        found = {**asdict(self), "before": (self.before,), "after": (self.after,)}
-        return {"mode": "folding", "check": 0, "action": "changed", **found, "outcomes": []}
+UNKNOWN = FoldingStatistics()
 
 
 def is_foldable(aggregate: WindowAggregate) -> bool:
@@ -79,26 +68,24 @@ def foldable_tables(network: Network) -> dict[int, tuple[WindowAggregate, Aggreg
     return {s.table: (a, s) for a in network.aggregates if is_foldable(a) for s in a.sources}
 
 
-def folded_in(network: Network, stored: Mapping[str, Any]) -> frozenset[int]:
+def folded_in(network: Network, stored: Mapping[str, FoldingStatistics]) -> frozenset[int]:
     """The aggregates, by number, of whose rows mappers send partials."""
-    return frozenset(a.index for a in network.aggregates if is_foldable(a) and known_of(stored, a.name).folded)
+    return frozenset(a.index for a in network.aggregates if is_foldable(a) and stored.get(a.name, UNKNOWN).folded)
 
 
-def known_of(stored: Mapping[str, Any], name: str) -> Known:
-    return Known(**stored[name]) if name in stored else Known()
-
-
-def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: int) -> dict[str, Any]:
+def observe(
+    network: Network, stored: Mapping[str, FoldingStatistics], step: Counters, tasks: int
+) -> dict[str, FoldingStatistics]:
     """The statistics after one more step. Steps without rows from mappers change nothing."""
     tables = {table.index: step.table(table.name) for table in network.tables}
     sent = {table: _share_sent(network, step, table) for table in tables}
     for aggregate in network.aggregates:  # where partials clearly pay, rows are not sent for long
-        known = known_of(stored, aggregate.name)
+        known = stored.get(aggregate.name, UNKNOWN)
         if is_foldable(aggregate) and (known.folded or _pays(aggregate, replace(known, saved=known.rows))):
             sent |= {source.table: 0.0 for source in aggregate.sources}
     found = {}
     for aggregate in network.aggregates:
-        known = known_of(stored, aggregate.name)
+        known = stored.get(aggregate.name, UNKNOWN)
         own = [tables[source.table] for source in aggregate.sources]
         rows = sum(counts.exchanged for counts in own)
         if not is_foldable(aggregate):
@@ -122,8 +109,8 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, tasks: 
                 measured=bool(folded),
                 partials=DECAY * known.partials + (made if folded else min(expected * known.bias, rows)),
             )
-        if known != Known():
-            found[aggregate.name] = asdict(known)
+        if known != UNKNOWN:
+            found[aggregate.name] = known
     return found
 
 
@@ -135,11 +122,13 @@ def _share_sent(network: Network, step: Counters, table: int) -> float:
     return 0.0 if own.mapped or not accepted else max(0.0, 1 - gone / accepted)
 
 
-def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
+def check(
+    network: Network, stored: Mapping[str, FoldingStatistics]
+) -> tuple[dict[str, FoldingStatistics], list[Sending]]:
     """What mappers send from now on, and the changes."""
     after, changes = dict(stored), []
     for aggregate in network.aggregates:
-        known = known_of(stored, aggregate.name)
+        known = stored.get(aggregate.name, UNKNOWN)
         if not is_foldable(aggregate) or known.rows < LEAST or known.partials <= 0:
             continue
         costs = costs_of(aggregate, known)
@@ -147,15 +136,15 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
         if new >= (1 - GAIN) * old:
             continue
         changed = replace(known, folded=not known.folded)
-        after[aggregate.name] = asdict(changed)
+        after[aggregate.name] = changed
         reason = f"a partial stands for {known.reduction:,.1f} rows of a mapper"
         if known.saved < 0.99 * known.rows:
             reason += f", and {1 - known.saved / known.rows:.0%} of the rows are sent for other tables anyway"
-        changes.append(Change(aggregate.name, _said(known), _said(changed), old, new, reason))
+        changes.append(Sending(aggregate.name, _said(known), _said(changed), old, new, reason))
     return after, changes
 
 
-def costs_of(aggregate: WindowAggregate, known: Known) -> dict[bool, float]:
+def costs_of(aggregate: WindowAggregate, known: FoldingStatistics) -> dict[bool, float]:
     """The cost of the exchange per row, with rows and with partials."""
     each = PARTIAL
     whole = 0.0
@@ -165,7 +154,7 @@ def costs_of(aggregate: WindowAggregate, known: Known) -> dict[bool, float]:
     return {False: ROW * known.saved / known.rows, True: whole + each / known.reduction}
 
 
-def sent_text(known: Known) -> str:
+def sent_text(known: FoldingStatistics) -> str:
     """What mappers send, and why, for EXPLAIN."""
     if not known.partials:
         return f"{_said(known)} are sent to tasks by mappers, if any"
@@ -173,7 +162,7 @@ def sent_text(known: Known) -> str:
     return f"{_said(known)} are sent to tasks by mappers, {known.reduction:,.1f} rows per partial {counted}"
 
 
-def _pays(aggregate: WindowAggregate, known: Known) -> bool:
+def _pays(aggregate: WindowAggregate, known: FoldingStatistics) -> bool:
     if known.rows < LEAST or known.partials <= 0:
         return False
     costs = costs_of(aggregate, known)
@@ -186,5 +175,5 @@ def _expected(rows: float, mappers: int, counts: TableCounters) -> float:
     return sum(mappers * count * (1 - (1 - 1 / mappers) ** (rows / count)) for count in made) if mappers else 0.0
 
 
-def _said(known: Known) -> str:
+def _said(known: FoldingStatistics) -> str:
     return "partials" if known.folded else "rows"

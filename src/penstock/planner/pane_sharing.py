@@ -7,13 +7,19 @@ become decayed rates, which are checked every few steps; sets change only if tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Literal
 
+import msgspec
+from msgspec import structs
+
+from penstock.model import AggregateWindow
 from penstock.model.time import format_length
 from penstock.planner.counters import Counters
-from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.decisions import Arrangement
+from penstock.planner.network import Network
 from penstock.planner.panes import PaneSet, Rates, cost_of, pane_sets, pane_width, set_costs
+from penstock.planner.window_aggregate import WindowAggregate
 
 EVERY = 4  # steps with rows between two checks
 LEAST = 1_000  # rows needed for a decision: below, all sets cost the same
@@ -21,8 +27,7 @@ GAIN = 0.2  # the least share of the cost that a change must save
 DECAY = 0.7  # weight of a step relative to the next one
 
 
-@dataclass(frozen=True)
-class Known:
+class PaneStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Statistics of an aggregate as decayed sums over steps, and its sets.
 
     The sums: `rows`, event `time`, partials `made` in panes of `width`, `groups`, `weight`. `sets` are (queries, form);
@@ -38,11 +43,6 @@ class Known:
     steps: int = 0
     sets: tuple[tuple[tuple[int, ...], str], ...] = ()
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Known:
-        sets = tuple((tuple(queries), kept) for queries, kept in data["sets"])
-        return cls(**{**data, "sets": sets})
-
     @property
     def rates(self) -> Rates | None:
         if self.rows <= 0 or self.time <= 0:
@@ -53,41 +53,25 @@ class Known:
         return Rates(self.rows / self.time, made, min(float(self.width), step), step, self.groups / self.weight)
 
 
-@dataclass(frozen=True)
-class Arrangement:
-    """The decision of a check for one aggregate, and why."""
-
-    query: str
-    check: int
-    action: str
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-    old_cost: float
-    new_cost: float
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mode": "panes", **asdict(self), "outcomes": []}
+UNKNOWN = PaneStatistics()
 
 
-def arrange(network: Network, stored: Mapping[str, Any]) -> Network:
+def arrange(network: Network, stored: Mapping[str, PaneStatistics]) -> Network:
     """The network with the last chosen pane sets; where queries were added since, they are chosen again."""
     if network.plan:
         return network
-    return replace(network, aggregates=tuple(_arranged(a, known_of(stored, a.name)) for a in network.aggregates))
+    return replace(network, aggregates=tuple(_arranged(a, stored.get(a.name, UNKNOWN)) for a in network.aggregates))
 
 
-def known_of(stored: Mapping[str, Any], name: str) -> Known:
-    return Known.from_json(stored[name]) if name in stored else Known()
-
-
-def observe(network: Network, stored: Mapping[str, Any], step: Counters, advanced: Mapping[str, int]) -> dict[str, Any]:
+def observe(
+    network: Network, stored: Mapping[str, PaneStatistics], step: Counters, advanced: Mapping[str, int]
+) -> dict[str, PaneStatistics]:
     """The statistics after one more step that has advanced the newest times of streams by `advanced`."""
     found = {}
     for aggregate in network.aggregates:
         if not _is_arranged(aggregate):
             continue
-        known = known_of(stored, aggregate.name)
+        known = stored.get(aggregate.name, UNKNOWN)
         tables = (network.tables[source.table].name for source in aggregate.sources)
         rows = sum(step.table(name).aggregated for name in tables)
         panes = step.table(aggregate.name).panes
@@ -95,22 +79,26 @@ def observe(network: Network, stored: Mapping[str, Any], step: Counters, advance
         if rows and panes.partials and moved >= 0:
             width = min(panes.partials)
             old = (
-                known if known.width == width else replace(known, rows=0.0, time=0.0, made=0.0, groups=0.0, weight=0.0)
+                known
+                if known.width == width
+                else structs.replace(known, rows=0.0, time=0.0, made=0.0, groups=0.0, weight=0.0)
             )
-            known = replace(
+            known = structs.replace(
                 old, rows=DECAY * old.rows + rows, time=DECAY * old.time + moved, weight=DECAY * old.weight + 1,
                 made=DECAY * old.made + panes.partials[width], groups=DECAY * old.groups + panes.groups,
                 width=width, steps=known.steps + 1,
             )  # fmt: skip
-        found[aggregate.name] = asdict(known)
+        found[aggregate.name] = known
     return found
 
 
-def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Arrangement]]:
+def check(
+    network: Network, stored: Mapping[str, PaneStatistics]
+) -> tuple[dict[str, PaneStatistics], list[Arrangement]]:
     """The sets chosen now, with the decisions that were due."""
     after, decisions = dict(stored), []
     for aggregate in network.aggregates if not network.plan else ():
-        known = known_of(stored, aggregate.name)
+        known = stored.get(aggregate.name, UNKNOWN)
         rates = known.rates
         if rates is None or known.rows < LEAST or known.steps % EVERY:
             continue
@@ -128,10 +116,10 @@ def check(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], 
             + (f"that saves {1 - new / old:.0%}" if changes else f"a change would save only {1 - new / old:.0%}")
         )
         before, wanted = (tuple(set_text(aggregate, own, integer=integer) for own in sets) for sets in (present, best))
-        action = "changed" if changes else "kept"
+        action: Literal["changed", "kept"] = "changed" if changes else "kept"
         decisions.append(Arrangement(aggregate.name, known.steps // EVERY, action, before, wanted, old, new, reason))
         if changes:
-            after[aggregate.name] = asdict(replace(known, sets=_plain(best)))
+            after[aggregate.name] = structs.replace(known, sets=_plain(best))
     return after, decisions
 
 
@@ -158,7 +146,7 @@ def _is_arranged(aggregate: WindowAggregate) -> bool:
     return not aggregate.plan.buffered and all(source.ticks is None for source in aggregate.sources)
 
 
-def _arranged(aggregate: WindowAggregate, known: Known) -> WindowAggregate:
+def _arranged(aggregate: WindowAggregate, known: PaneStatistics) -> WindowAggregate:
     plan = aggregate.plan
     if not _is_arranged(aggregate) or not known.sets:
         return aggregate
@@ -172,7 +160,7 @@ def _arranged(aggregate: WindowAggregate, known: Known) -> WindowAggregate:
     return replace(aggregate, plan=plan.arranged(sets, rates=rates))
 
 
-def _width(windows: Mapping[int, Any], queries: Sequence[int]) -> tuple[int, int]:
+def _width(windows: Mapping[int, AggregateWindow | None], queries: Sequence[int]) -> tuple[int, int]:
     found = pane_width([windows[n] for n in queries])
     assert found is not None
     return found

@@ -8,15 +8,19 @@ nested panes, and windows that leave out no row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from penstock.model.time import NEVER
 from penstock.model.windows import Landmark, Sliding
-from penstock.planner.folding import GAIN, Change, folded_in, known_of
-from penstock.planner.network import MAX_ROLES, Entry, Network, StateTable, WindowAggregate
+from penstock.planner.decisions import Sending
+from penstock.planner.folding import GAIN, UNKNOWN, FoldingStatistics, folded_in
+from penstock.planner.network import Network
 from penstock.planner.panes import PaneSet
+from penstock.planner.state_table import MAX_ROLES, Entry, StateTable
 from penstock.planner.taxonomy import ROWS, Piece
+from penstock.planner.window_aggregate import WindowAggregate
 
 # Microseconds of CPU, from `python -m benchmarks.grouping`: it pays from 2.9 rows per partial on, and not below 1.8.
 FOLD = 0.07  # to hash, sort and fold a row
@@ -75,53 +79,55 @@ def is_cut_alike(rollup: Rollup, coarse: WindowAggregate, fine: WindowAggregate,
     return True
 
 
-def rolled_in(network: Network, stored: Mapping[str, Any]) -> dict[int, int]:
+def rolled_in(network: Network, stored: Mapping[str, FoldingStatistics]) -> dict[int, int]:
     """The aggregates whose partials mappers make from another's, and the number of that one."""
     folded = folded_in(network, stored)
     by_name = {a.name: a for a in network.aggregates if a.index in folded}
     found = {}
     for coarse in by_name.values():
-        fine = by_name.get(known_of(stored, coarse.name).rolled)
+        fine = by_name.get(stored.get(coarse.name, UNKNOWN).rolled)
         if fine is not None and isinstance(rollup_of(network, coarse, fine), Rollup):
             found[coarse.index] = fine.index
     return found
 
 
-def check_rollups(network: Network, stored: Mapping[str, Any]) -> tuple[dict[str, Any], list[Change]]:
+def check_rollups(
+    network: Network, stored: Mapping[str, FoldingStatistics]
+) -> tuple[dict[str, FoldingStatistics], list[Sending]]:
     """What mappers make partials from now on, and the changes; `stored` says for which aggregates they make any."""
     after, changes = dict(stored), []
     folded = [a for a in network.aggregates if a.index in folded_in(network, stored)]
     now = rolled_in(network, stored)
     for coarse in network.aggregates:
-        known = known_of(stored, coarse.name)
+        known = stored.get(coarse.name, UNKNOWN)
         if coarse not in folded:
             if known.rolled:
-                after[coarse.name] = asdict(replace(known, rolled=""))
+                after[coarse.name] = replace(known, rolled="")
             continue
         current = known.rolled if coarse.index in now else ""
         costs = {"": FOLD} | {
-            fine.name: ROLL / known_of(stored, fine.name).reduction
+            fine.name: ROLL / stored.get(fine.name, UNKNOWN).reduction
             for fine in folded
             if isinstance(rollup_of(network, coarse, fine), Rollup)
         }
         best = min(costs, key=lambda name: (costs[name], name))
         chosen = best if costs[best] < (1 - GAIN) * costs[current] else current
         if chosen != known.rolled:
-            after[coarse.name] = asdict(replace(known, rolled=chosen))
+            after[coarse.name] = replace(known, rolled=chosen)
         if chosen != current:
-            reduction = known_of(stored, chosen or current).reduction
+            reduction = stored.get(chosen or current, UNKNOWN).reduction
             reason = f"a partial of {chosen or current!r} stands for {reduction:,.1f} rows of a mapper"
-            changes.append(Change(coarse.name, _said(current), _said(chosen), costs[current], costs[chosen], reason))
+            changes.append(Sending(coarse.name, _said(current), _said(chosen), costs[current], costs[chosen], reason))
     return after, changes
 
 
-def rolled_text(network: Network, stored: Mapping[str, Any], coarse: WindowAggregate) -> str | None:
+def rolled_text(network: Network, stored: Mapping[str, FoldingStatistics], coarse: WindowAggregate) -> str | None:
     """What mappers make an aggregate's partials from, if not from rows, for EXPLAIN."""
     fine = rolled_in(network, stored).get(coarse.index)
     if fine is None:
         return None
     name = network.aggregates[fine].name
-    return f"rolled up from {name} in mappers ({known_of(stored, name).reduction:,.1f} rows a partial)"
+    return f"rolled up from {name} in mappers ({stored.get(name, UNKNOWN).reduction:,.1f} rows a partial)"
 
 
 def _leaves_out(aggregate: WindowAggregate) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.planner.network import Join, Network
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 
 Order = tuple[int, ...]
 HERE, MOVED, WHOLE = "here", "moved", "whole"
@@ -87,6 +88,20 @@ class Routes:
         return frozenset(h.table for routes in self.joins for route in routes for h in route.hops if h.access == WHOLE)
 
     @cached_property
+    def shared(self) -> frozenset[int]:
+        """Tables whose new rows are looked up by their key before any exchange.
+
+        Each task that takes turns with a split bucket needs all of these of it.
+        """
+        return frozenset(
+            hop.table
+            for routes in self.joins
+            for route in routes
+            for hop, stage in zip(route.hops, route.stages, strict=True)
+            if hop.fresh and hop.access == HERE and hop.source is not None and not stage
+        )
+
+    @cached_property
     def later(self) -> frozenset[int]:
         """Tables whose new rows are looked up after an exchange."""
         return frozenset(
@@ -138,6 +153,20 @@ def build_routes(
         starts = range(len(join.tables))
         found.append(tuple(route_of(join, s, own.get(s, default_order(join, s)), replicate) for s in starts))
     return Routes(tuple(found))
+
+
+def past_route(join: Join, start: int, table: int, order: Order) -> Route:
+    """A route of stored rows of this very table, in one stage: with another key the whole state is looked up."""
+    key_class = next(i for i, c in enumerate(join.classes) if c.positions.get(start) == table)
+    walks = [_Walk((), key_class, key_class)]
+    for number, position in enumerate(order):
+        known = (start, *order[:number])
+        walks = [
+            longer for w in walks for longer in _next(join, w, known, position, always, everywhere=False, fresh=False)
+        ]
+    return Route(
+        start, table, False, min((w.hops for w in walks), key=lambda hops: sum(h.access == WHOLE for h in hops))
+    )
 
 
 @dataclass(frozen=True)

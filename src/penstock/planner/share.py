@@ -7,13 +7,15 @@ and the rows in its runs (decision 0020).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from penstock.model.time import FOREVER
 from penstock.planner.chain import Chain, Load, UnitCosts, budget_chain, chain_cost, chain_memory, cpu_opt, mem_opt
 from penstock.planner.counters import Counters
-from penstock.planner.network import Network, StateTable
+from penstock.planner.decisions import Recut
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 
 CHAINS = ("auto", "mem_opt", "cpu_opt")
 SURPLUS = 0.02  # of rows that 'auto' may store beyond the fewest, for fewer links
@@ -115,23 +117,6 @@ def chain_offers(table: StateTable, counters: Counters, runs: Sequence[Held]) ->
     chains = {"in force": table.chain, "fewest rows": lives, "least work": cpu_opt(load, costs)}
     known = {name: chain for name, chain in chains.items() if set(chain) <= set(lives)}
     return {name: Offer(chain, found.held(chain), chain_cost(load, costs, chain)) for name, chain in known.items()}
-
-
-@dataclass(frozen=True)
-class Recut:
-    """The chain of a table has changed: estimated rows, and microseconds for a row that probes it."""
-
-    query: str  # the table
-    before: Chain
-    after: Chain
-    old_rows: float
-    new_rows: float
-    old_cost: float
-    new_cost: float
-    reason: str = "chosen anew from the rows counted by their lives"
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mode": "chain", "action": "changed", **asdict(self), "outcomes": []}
 
 
 def recuts(before: Network, after: Network, counters: Counters, runs: Sequence[Held]) -> list[Recut]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
-from penstock.planner.network import Join, Member, Network, decided_early
+from penstock.planner.join import Join, Member, decided_early
+from penstock.planner.network import Network
 from penstock.planner.orders.graph import Positions
 from penstock.planner.orders.statistics import Flow, Statistics
 

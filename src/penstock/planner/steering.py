@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import inf
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from penstock.planner.counters import Counters, positions_of
-from penstock.planner.network import Join, Network, StateTable, decided_early
+from penstock.planner.decisions import Rerouted
+from penstock.planner.join import Join, decided_early
+from penstock.planner.network import Network
 from penstock.planner.orders.cost import CostModel, EngineCost, IndexCost, Price
 from penstock.planner.orders.decision import Decision, Parameters
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
-from penstock.planner.orders.mode import Mode
+from penstock.planner.orders.mode import Mode, ModeState
 from penstock.planner.orders.modes import MODES, make_mode
 from penstock.planner.orders.ranged import Pop
 from penstock.planner.orders.statistics import Statistics
 from penstock.planner.routes import HERE, MOVED, WHOLE, Route, Routes, build_routes, route_of
 from penstock.planner.share import Held
 from penstock.planner.shared_counts import Lending
+from penstock.planner.state_table import StateTable
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +51,7 @@ class Steering:
         mode: str = "adaptive",
         parameters: Parameters | None = None,
         tasks: int = 1,
-        stored: Mapping[str, Any] | None = None,
+        stored: Mapping[str, ModeState] | None = None,
         counters: Counters | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -67,14 +69,14 @@ class Steering:
         self.refresh()
 
     @property
-    def states(self) -> dict[str, Any]:
+    def states(self) -> dict[str, ModeState]:
         """What a restart needs, by join."""
-        return {self.network.joins[index].name: mode.to_json() for index, mode in self.modes.items()}
+        return {self.network.joins[index].name: mode.state for index, mode in self.modes.items()}
 
     @property
     def checks(self) -> dict[str, dict[str, int]]:
         """By join: checks of its orders, bypassed ones, searches for a new order, and those that changed it."""
-        return {self.network.joins[index].name: asdict(mode.counters) for index, mode in self.modes.items()}
+        return {self.network.joins[index].name: structs.asdict(mode.counters) for index, mode in self.modes.items()}
 
     def observe(self, step: Counters, totals: Counters, old: Sequence[Held], new: Sequence[Held]) -> list[Decision]:
         """Add one step's counts, with the totals, the runs it saw and those it wrote; returns the due decisions."""
@@ -104,7 +106,7 @@ class Steering:
         orders: dict[int, Mapping[int, Order]] = {index: mode.orders for index, mode in self.modes.items()}
         self.routes: Routes = build_routes(self.network, orders, self.replicate)
 
-    def _mode(self, join: Join, name: str, parameters: Parameters, state: Mapping[str, Any] | None) -> Mode:
+    def _mode(self, join: Join, name: str, parameters: Parameters, state: ModeState | None) -> Mode:
         graph = graph_of(join)
 
         def price(start: int, prefix: Order, following: int) -> Price:
@@ -120,7 +122,7 @@ class Steering:
             # All hash indexes are assumed to have as many buckets: the thesis gives none, and equal ones change no
             # order.
             model = IndexCost("hash" if join.classes else "tree")
-        if state is not None and state["mode"] == name:
+        if state is not None and state.mode == name:
             try:
                 return make_mode(name, graph, join.name, parameters, model=model, limits=limits, state=state)
             except ValueError:
@@ -137,22 +139,6 @@ def new_rows(table: StateTable, counters: Counters) -> float:
 def price_of_whole(rows: float, tasks: int) -> float:
     """The cost of sending that many new rows to every task; the alternative costs an `EXCHANGE`."""
     return rows * (tasks - 1) * SENT
-
-
-@dataclass(frozen=True)
-class Rerouted:
-    """New rows of a table go to every task from now on, or no longer do, since their number has changed."""
-
-    query: str  # the join
-    table: str
-    before: str
-    after: str
-    old_cost: float
-    new_cost: float
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mode": "routes", "action": "changed", **asdict(self), "outcomes": []}
 
 
 def rerouted(network: Network, before: Routes, after: Routes, counters: Counters, tasks: int) -> list[Rerouted]:

@@ -19,15 +19,22 @@ Shown = Mapping[Ref, Expression]  # the expressions of a union's columns in one 
 
 def distribute(query: Query, streams: Mapping[str, Stream]) -> tuple[Query, ...]:
     """Queries with one stream per role whose united results are the query's; itself if aggregated or without unions."""
-    if query.aggregation is not None or not any(role.union or role.branches for role in query.roles):
+    if not is_united(query):
         return (query,)
     choices = product(*(range(len(role.streams)) for role in query.roles))
     return tuple(_combination(query, chosen, streams) for chosen in choices)
 
 
+def is_united(query: Query) -> bool:
+    """Whether there is more than one combination, or columns of a union to replace."""
+    return query.aggregation is None and any(role.union or role.branches for role in query.roles)
+
+
 def reunited(query: Query, streams: Mapping[str, Stream]) -> Query:
     """The first combination, with all streams of the query in its roles: it determines progress and lives."""
-    first = distribute(query, streams)[0]
+    if not is_united(query):
+        return query
+    first = _combination(query, [0] * len(query.roles), streams)
     roles = tuple(replace(own, union=role.union) for own, role in zip(first.roles, query.roles, strict=True))
     return replace(first, roles=roles)
 

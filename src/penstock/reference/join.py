@@ -4,12 +4,18 @@ A result is one row per role, with equal keys and true predicates, such that eve
 newest of their times. With `[RANGE w]` on role i this is `ts_j - ts_i < w` for every other role j; with `[TUMBLING w]`
 all times lie in one piece of time; with `[ROWS n]` fewer than n rows of the stream, before any predicate, lie after
 row i and not after T. Arrival plays no part.
+
+Partners are looked up: rows of a role by key and time, so that only those are compared that can fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from operator import attrgetter
 
 from penstock.model import Branch, Column, Query, Ref, Role, Rows, Stream, Tumbling, Window
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME
@@ -17,13 +23,25 @@ from penstock.model.time import FOREVER
 from penstock.reference.evaluate import Lookup, Unspecified, compare, holds, value_of
 from penstock.reference.order import Row, followers
 
+_TIME = attrgetter("time")
+
 Member = tuple[Row, list[int]]  # a row, and the times of later rows, which push it out of windows that count rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A row that serves a role, with its time, its value in each class of keys, and the times of later rows."""
+
+    row: Row
+    time: int
+    keys: tuple[object, ...]
+    later: Sequence[int]
 
 
 def combinations(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> list[tuple[Row, ...]]:
-    """All results as tuples of rows, one per role, by nested loops in the order of FROM.
+    """All results as tuples of rows, one per role, in the order of FROM.
 
     `rows` are the accepted rows of each stream. Two roles over one stream range over the same rows, so that a row also
     joins itself. A role over several streams must be united first, by `one_stream_a_role`.
@@ -31,12 +49,11 @@ def combinations(
     if any(role.union for role in query.roles):
         msg = "a union is no stream of its own yet"
         raise Unspecified(msg)
-    found: list[tuple[Member, ...]] = [()]
+    found: list[tuple[_Candidate, ...]] = [()]
     for i, role in enumerate(query.roles):
-        members = members_of(role, streams[role.stream], rows.get(role.stream, ()))
-        candidates = [member for member in members if serves(query, streams, i, member[0])]
-        found = [(*partial, new) for partial in found for new in candidates if _fits(query, streams, partial, new)]
-    return [tuple(row for row, _ in members) for members in found]
+        partners = _Partners(query, i, _candidates(query, streams[role.stream], i, rows.get(role.stream, ())))
+        found = [(*partial, new) for partial in found for new in partners.of(partial)]
+    return [tuple(member.row for member in members) for members in found]
 
 
 def serves(query: Query, streams: Mapping[str, Stream], role: int, row: Row) -> bool:
@@ -83,7 +100,8 @@ def project(query: Query, streams: Mapping[str, Stream], combination: Sequence[R
         msg = f"a join has no pseudo-column {ref.column!r}"
         raise Unspecified(msg)
 
-    return tuple(value_of(item.expression, lookup) for item in query.items)
+    terms = ((item.expression, item.expression.term) for item in query.items)
+    return tuple(lookup(term) if isinstance(term, Ref) else value_of(whole, lookup) for whole, term in terms)
 
 
 def results(query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]) -> list[tuple[object, ...]]:
@@ -132,49 +150,88 @@ def members_of(role: Role, stream: Stream, rows: Sequence[Row]) -> list[Member]:
     return list(zip(timed, followers(stream, role.window, timed), strict=True))
 
 
-def _fits(query: Query, streams: Mapping[str, Stream], partial: tuple[Member, ...], new: Member) -> bool:
-    """Whether a row of the next role joins the rows of the roles before it."""
-    members = (*partial, new)
-    rows = [row for row, _ in members]
-    times = _times(query, streams, rows)
-    return (
-        _close_in_time(query, times)
-        and _same_keys(query, rows)
-        and all(counts(role, later, max(times)) for role, (_, later) in zip(query.roles, members, strict=False))
-        and all(holds(r, _lookups(rows)) for r in query.residuals if max(r.roles) == len(partial))
-    )
+def _candidates(query: Query, stream: Stream, role: int, rows: Sequence[Row]) -> list[_Candidate]:
+    """The rows that serve a role."""
+    found, ends = [], [key[role] for key in query.keys]
+    for row, later in members_of(query.roles[role], stream, rows):
+        if serves(query, {stream.name: stream}, role, row):
+            lookup, time = _lookup(role, row), row[stream.event_time]
+            keys = tuple(None if end is None else value_of(end, lookup) for end in ends)
+            assert isinstance(time, int)
+            found.append(_Candidate(row, time, keys, later))
+    return found
 
 
-def _same_keys(query: Query, rows: Sequence[Row]) -> bool:
-    """Whether the keys of the last of these rows equal those of the others, for classes that include both."""
-    new = len(rows) - 1
-    return all(
-        compare(value_of(one, _lookup(i, rows[i])), value_of(own, _lookup(new, rows[new]))) == 0
-        for key in query.keys
-        if (own := key[new]) is not None
-        for i in range(new)
-        if (one := key[i]) is not None
-    )
+class _Partners:
+    """The rows that serve a role, to be found by rows of the roles before it."""
+
+    def __init__(self, query: Query, role: int, candidates: Sequence[_Candidate]) -> None:
+        self.query, self.role = query, role
+        # The classes of keys that include this role, and the roles before it in each.
+        known = [(n, [i for i in range(role) if key[i] is not None]) for n, key in enumerate(query.keys) if key[role]]
+        self.classes = [(n, roles) for n, roles in known if roles]
+        self.residuals = [r for r in query.residuals if max(r.roles) == role]
+        self.counted = any(isinstance(r.window, Rows) for r in query.roles[: role + 1])
+        self.near: dict[Hashable, list[_Candidate]] = {}
+        for candidate in sorted(candidates, key=_TIME):
+            self.near.setdefault(tuple(_rough(candidate.keys[n]) for n, _ in self.classes), []).append(candidate)
+
+    def of(self, partial: tuple[_Candidate, ...]) -> Iterator[_Candidate]:
+        """Those that join all of these rows."""
+        same = self.near.get(tuple(_rough(partial[roles[0]].keys[n]) for n, roles in self.classes), ())
+        low, high = _reach(self.query, partial)
+        for new in same[bisect_left(same, low, key=_TIME) : bisect_right(same, high, key=_TIME)]:
+            if (
+                all(_equal(partial[i].keys[n], new.keys[n]) for n, roles in self.classes for i in roles)
+                and (not self.counted or _counted(self.query, (*partial, new)))
+                and all(holds(r, _lookups((*partial, new))) for r in self.residuals)
+            ):
+                yield new
+
+
+def _equal(left: object, right: object) -> bool:
+    return left == right if type(left) is type(right) is int else compare(left, right) == 0
+
+
+def _rough(value: object) -> Hashable:
+    """Equal for all values that are equal in Spark, and for some that are not."""
+    match value:
+        case bool() | str():
+            return value
+        case int() | float() | Decimal():
+            number = float(value)
+            return "NaN" if math.isnan(number) else number
+    return None
+
+
+def _reach(query: Query, partial: Sequence[_Candidate]) -> tuple[float, float]:
+    """The least and the greatest time of a row of the next role, by every window and band between it and these rows."""
+    new = len(partial)
+    low, high = [-math.inf], [math.inf]
+    for role, member in zip(query.roles, partial, strict=False):
+        low.append(member.time - _closed_length(query.roles[new]))
+        high.append(member.time + _closed_length(role))
+        if isinstance(role.window, Tumbling):  # then all roles have it
+            start = role.window.start(member.time)
+            low.append(start)
+            high.append(start + role.window.length - 1)
+    for band in query.bands:
+        if band.later == new > band.earlier:
+            high.append(partial[band.earlier].time + band.upper)
+        if band.earlier == new > band.later:
+            low.append(partial[band.later].time - band.upper)
+    return max(low), min(high)
+
+
+def _counted(query: Query, members: Sequence[_Candidate]) -> bool:
+    """Whether all these rows are in their windows, as far as these count rows."""
+    at = max(map(_TIME, members))
+    return all(counts(role, member.later, at) for role, member in zip(query.roles, members, strict=False))
 
 
 def counts(role: Role, later: Sequence[int], at: int) -> bool:
     """Whether a row with these followers is among the last of its stream at that time, which grows with more rows."""
     return not isinstance(role.window, Rows) or sum(time <= at for time in later) < role.window.count
-
-
-def _close_in_time(query: Query, times: Sequence[int]) -> bool:
-    """Every window and band between the last of these rows and the others, which were tested before."""
-    new = len(times) - 1
-    return all(
-        times[new] - times[i] <= _closed_length(query.roles[i])
-        and times[i] - times[new] <= _closed_length(query.roles[new])
-        and _piece(query.roles[i], times[i]) == _piece(query.roles[new], times[new])
-        for i in range(new)
-    ) and all(
-        times[band.later] - times[band.earlier] <= band.upper
-        for band in query.bands
-        if max(band.earlier, band.later) == new
-    )
 
 
 def _closed_length(role: Role) -> int:
@@ -184,18 +241,8 @@ def _closed_length(role: Role) -> int:
     return role.window.length - 1
 
 
-def _piece(role: Role, time: int) -> int:
-    """The number of the piece of a tumbling window that contains this time; without one all time is one piece."""
-    return (time - role.window.origin) // role.window.length if isinstance(role.window, Tumbling) else 0
-
-
 def _times(query: Query, streams: Mapping[str, Stream], members: Sequence[Row]) -> list[int]:
-    times = []
-    for role, row in zip(query.roles, members, strict=False):  # a partial result has fewer rows than roles
-        time = row[streams[role.stream].event_time]
-        assert isinstance(time, int)
-        times.append(time)
-    return times
+    return [row[streams[role.stream].event_time] for role, row in zip(query.roles, members, strict=True)]  # type: ignore[misc]
 
 
 def _lookup(role: int, row: Row) -> Lookup:
@@ -206,5 +253,5 @@ def _lookup(role: int, row: Row) -> Lookup:
     return lookup
 
 
-def _lookups(members: Sequence[Row]) -> Lookup:
-    return lambda ref: members[ref.role][ref.column]
+def _lookups(members: Sequence[_Candidate]) -> Lookup:
+    return lambda ref: members[ref.role].row[ref.column]

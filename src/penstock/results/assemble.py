@@ -16,7 +16,7 @@ from penstock.planner.aggregates import AggregatePlan
 from penstock.results.layout import piece_columns
 from penstock.results.part import Part
 from penstock.state.buckets import BUCKETS, BucketMap
-from penstock.storage.parquet import columns, read
+from penstock.storage.parquet import columns, read_some
 from penstock.storage.store import Store
 
 AT_ONCE = 500_000  # windows assembled at once, approximately
@@ -71,7 +71,7 @@ class Assembly:
                 if piece in names:
                     parts[names.index(piece), int(part)] = column
             chosen = ["_key", *groups, "_pane", *(parts[place] for place in sorted(parts))]
-            rows = read(self.store, name, columns=[*chosen, word], filters=inside)
+            rows = read_some(self.store, name, [*chosen, word], inside)
             mine = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(bit % 64) & np.uint64(1)
             called = ["_key", *groups, "_pane", *(f"p{piece}_{part}" for piece, part in sorted(parts))]
             pieces.append(rows.filter(pa.array(mine == 1)).select(chosen).rename_columns(called))

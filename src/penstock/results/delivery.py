@@ -19,11 +19,11 @@ from penstock.model.secrets import is_withheld
 from penstock.model.time import NEVER
 from penstock.results.part import Part
 from penstock.results.sink import Into, Line, OpenSink
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
 from penstock.storage.secrets import redacted
 
-RELEASED = " released"  # cursor of an ordered query: a result time, not a step
 FIRST_RETRY = 1.0
 LAST_RETRY = 60.0
 
@@ -92,15 +92,14 @@ class Delivery:
     sinks: Sequence[SinkState] = ()
     cause: Callable[[BaseException], str] = cause_of
 
-    def deliver(self, manifest: Manifest) -> Mapping[str, int]:
+    def deliver(self, manifest: Manifest) -> Mapping[str, SinkCursor]:
         """Deliver to every sink up to the manifest, as far as it accepts; returns the new cursors."""
         now = time.monotonic()
         due = [sink for sink in self.sinks if sink.error is None or now >= sink.retry_at]
         fresh = _by_step(manifest, min((s.delivered for s in due if s.released is None), default=manifest.step))
         for sink in due:
             self._deliver(sink, manifest, fresh)
-        ordered = {sink.key + RELEASED: sink.released for sink in self.sinks if sink.released is not None}
-        return {sink.key: sink.cursor for sink in self.sinks} | ordered
+        return {sink.key: SinkCursor(sink.cursor, sink.released) for sink in self.sinks}
 
     def owes(self, file: ResultFile) -> bool:
         """Whether a sink still needs rows of a file."""
@@ -165,7 +164,7 @@ def _lines(sink: SinkState, files: Mapping[int, Sequence[ResultFile]], step: int
 
 
 def group_sinks(
-    queries: Iterable[SinkQuery], cursors: Mapping[str, int], step: int, open_sink: Callable[[Into], OpenSink]
+    queries: Iterable[SinkQuery], cursors: Mapping[str, SinkCursor], step: int, open_sink: Callable[[Into], OpenSink]
 ) -> list[SinkState]:
     """One state per sink and schema, and per ordered query; a new sink begins with the step after `step`."""
     groups: dict[tuple[str, tuple[str, ...]], list[SinkQuery]] = {}
@@ -176,10 +175,10 @@ def group_sinks(
     for (name, schema), members in groups.items():
         key = cursor_key(name, schema)
         named = tuple((m.query, m.name) for m in members)
-        begun = cursors.get(key, cursors.get(name, step))  # older state directories have its name alone
-        released = cursors.get(key + RELEASED, cursors.get(name + RELEASED, NEVER)) if members[0].ordered else None
+        begun = cursors.get(key, SinkCursor(step))
+        released = (NEVER if begun.released is None else begun.released) if members[0].ordered else None
         continued = {m.query: m.line or (m.query,) for m in members}
         # This program may have declared one, with its secrets, and an earlier one the others.
         into = min((m.into for m in members), key=lambda into: isinstance(into, Sink) and is_withheld(into.options))
-        found.append(SinkState(name, into, open_sink(into), named, begun, released, begun, schema, continued))
+        found.append(SinkState(name, into, open_sink(into), named, begun.step, released, begun.step, schema, continued))
     return found

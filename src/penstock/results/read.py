@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.columns.parcels import one_array
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate.repeats import RUN
-from penstock.kernels.compare import Evaluation
 from penstock.model import Expression, Landmark, Literal, Query, Ref, Sliding, Stream, Top
 from penstock.model.expression import PSEUDO_ROLE, WINDOW_START
+from penstock.model.stream import INTEGER_TYPES
+from penstock.planner.join import result_column
 from penstock.planner.keys import is_typed
-from penstock.planner.network import result_column
 from penstock.results.assemble import Assembly
 from penstock.results.layout import OWN_KINDS, PANES, WINDOWS, computed_column
 from penstock.results.own import own_files, own_rows, own_tables
@@ -180,7 +181,7 @@ class ResultView:
             rows = pa.Table.from_batches([batch])
             bits = rows.column(word).to_numpy().view(np.uint64) >> np.uint64(file.bit % 64) & np.uint64(1)
             keep = (bits == 1) & part.includes_each(rows.column("_step").to_numpy())
-            for each in self._each(rows.filter(pa.array(keep)), part, at_once):
+            for each in self._each(rows if keep.all() else rows.filter(pa.array(keep)), part, at_once):
                 yield each.select(wanted)
 
     def _selected(self, rows: pa.Table, items: Sequence[str | Expression], *, time: bool = False) -> pa.Table:
@@ -224,13 +225,16 @@ class ResultView:
     def _each(self, rows: pa.Table, part: Part, _at_once: int) -> Iterator[pa.Table]:
         """The rows with times in a part, expanded."""
         time = rows.column("_time").to_numpy()
-        yield rows.filter(pa.array((time >= part.horizon) & (time < part.before)))
+        inside = (time >= part.horizon) & (time < part.before)
+        yield rows if inside.all() else rows.filter(pa.array(inside))
 
 
 def is_computed(expression: Expression, kind: str) -> bool:
     """Whether kernels compute an expression over stored columns, with Spark's type; it is NULL where it raises."""
     columns = all(ref.role != PSEUDO_ROLE for ref in expression.refs)
-    return expression.term is not None and columns and not isinstance(expression.term, Literal) and is_typed(kind)
+    if isinstance(expression.term, Literal):  # whose own type may differ
+        return kind in INTEGER_TYPES or kind in ("string", "boolean", "double")
+    return expression.term is not None and columns and is_typed(kind)
 
 
 def holds_runs(file: ResultFile) -> bool:
@@ -239,16 +243,16 @@ def holds_runs(file: ResultFile) -> bool:
 
 
 def gathered(pieces: Iterable[pa.Table], at_once: int) -> Iterator[pa.Table]:
-    """Pieces concatenated to tables of about `at_once` rows; none is empty."""
+    """Pieces concatenated to tables of about `at_once` rows; none is empty. Their types may differ in width."""
     held: list[pa.Table] = []
     for piece in pieces:
         if len(piece):
             held.append(piece)
         if sum(map(len, held)) >= at_once:
-            yield pa.concat_tables(held)
+            yield pa.concat_tables(held, promote_options="permissive")
             held = []
     if held:
-        yield pa.concat_tables(held)
+        yield pa.concat_tables(held, promote_options="permissive")
 
 
 def in_order(tables: Iterable[pa.Table], at_once: int = AT_ONCE) -> Iterator[pa.Table]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from penstock.columns.parcels import one_array
+from penstock.columns.terms.evaluation import values
 from penstock.kernels.aggregate.repeats import RUN, cut, written_out
 from penstock.kernels.aggregate.results import leading
-from penstock.kernels.compare import values
 from penstock.model import Expression, Landmark, PerRow, Query, Ref, Sliding, SlidingRows, Stream, Top, UserAggregate
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, PSEUDO_ROLE, WINDOW_START
 from penstock.model.limits import MOST_SORTED

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from penstock.catalog.catalog import Catalog
+from penstock.catalog.lineage import united
 from penstock.errors import PenstockError
 from penstock.model.time import FOREVER, NEVER
-from penstock.planner.network import output_progress
-from penstock.planner.reached import as_answered
+from penstock.planner.reached import Reached, as_answered, output_progress
 from penstock.state.manifest import Manifest
+from penstock.state.owed import before, of_joins
 from penstock.state.registry import QueryRecord
 
 
 def released(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:
     """Results of a query with a time below this are complete: the least progress of its streams, as answered so far."""
-    return output_progress(catalog.compiled(record).whole, as_answered(manifest.reached(), record.id))
+    reached: Reached = manifest.reached()
+    if manifest.owed:
+        bits, parts = catalog.network().bits, {q.id for q in united(catalog.registry, record)}
+        reached = before(reached, of_joins(manifest.owed, {bits[part][0] for part in parts if part in bits}))
+    return output_progress(catalog.compiled(record).whole, as_answered(reached, record.id))
 
 
 def horizon(catalog: Catalog, record: QueryRecord, manifest: Manifest) -> int:

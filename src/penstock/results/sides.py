@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from msgspec.structs import replace
 
-from penstock.state.side_files import SideFile
-from penstock.state.sides import Retained, alike_sides
+from penstock.state.side_files import Retained, SideFile, alike_sides
 from penstock.storage.parquet import read, write
 from penstock.storage.store import Store, file_name
 

@@ -13,7 +13,7 @@ from penstock.errors import ResultsError
 from penstock.model.time import FOREVER
 from penstock.planner.meaning import settled
 from penstock.results.part import Part
-from penstock.results.read import ResultView, in_order
+from penstock.results.read import AT_ONCE, ResultView, gathered, in_order
 from penstock.results.read_aggregates import AggregateView
 from penstock.results.released import horizon, released
 from penstock.state.manifest import Manifest
@@ -47,7 +47,7 @@ def united_tables(
     known = chain.from_iterable(pieces for pieces in tables if pieces is not None)
     if None in tables:
         return None
-    return in_order(known) if ordered else known
+    return in_order(known) if ordered else gathered(known, AT_ONCE)
 
 
 def results_table(catalog: Catalog, name: str, manifest: Manifest) -> pa.Table:

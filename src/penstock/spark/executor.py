@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.ways import Way
 from penstock.spark.failure import failing_as_step
 from penstock.spark.intake import Intake
 from penstock.spark.job import Job, make_job
-from penstock.spark.step_sessions import LARGE_VALUES, StepSessions
+from penstock.spark.step_sessions import LARGE_VALUES, StepSessions, batches_of
 from penstock.step.layout import Layout
 from penstock.step.report import summed
 from penstock.step.taken import Taken
@@ -26,8 +27,10 @@ MOST_SENT = 64 << 20  # bytes of parcels per task beyond which the next step's A
 class SparkExecutor:
     """The executor of one run."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, limits: Limits | None = None) -> None:
         self.spark = spark
+        self._large = LARGE_VALUES if limits is None else batches_of(limits.parcel)
+        self._limited = limits is not None
         self.intake = Intake()
         self.sessions = StepSessions(spark)
         self._job: Job | None = None
@@ -41,7 +44,7 @@ class SparkExecutor:
 
     def adopt(self, network: Network, layout: Layout, settings: Mapping[str, str]) -> None:
         """Send the network's plan to the workers."""
-        self._settings = {**settings, **(LARGE_VALUES if network.grows else {})}
+        self._settings = {**settings, **(self._large if network.grows or self._limited else {})}
         self.sessions.forget()
         before, self._job = self._job, make_job(self.spark, network, layout)
         if before is not None:
@@ -67,7 +70,7 @@ class SparkExecutor:
     def _prepared(self, batch: DataFrame) -> SparkSession:
         """The session of a batch, set up for the step."""
         session = batch.sparkSession
-        self.sessions.prepare(session, {**self._settings, **(LARGE_VALUES if self._sends_much else {})})
+        self.sessions.prepare(session, {**self._settings, **(self._large if self._sends_much else {})})
         return session
 
     def way(self, tasks: int) -> Way:

@@ -23,6 +23,7 @@ from penstock.step.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,10 @@ def sources_of(frames: Mapping[str, DataFrame], layout: Layout) -> tuple[Source,
 
 
 def read_apart(
-    spark: SparkSession, batch: DataFrame, sources: Sequence[Source], apart: Collection[Source]
+    query: StreamingQuery, batch: DataFrame, sources: Sequence[Source], apart: Collection[Source]
 ) -> tuple[list[FilePiece], DataFrame | None]:
-    """The files of some sources in this thread's batch, and the rows of all others; no files if inseparable."""
-    query = spark.streams.get(spark.sparkContext.getLocalProperty("sql.streaming.queryId") or "") if apart else None
-    if query is None:
+    """The files of some sources in the query's present batch, and the rows of all others; no files if inseparable."""
+    if not apart:
         return [], batch
     execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
     leaves = listed(execution.logical().collectLeaves())
@@ -74,7 +74,7 @@ def read_apart(
         return pieces, None
     if not pieces:
         return [], batch
-    kept = _others(spark, execution.executedPlan(), relations)
+    kept = _others(batch.sparkSession, execution.executedPlan(), relations)
     return ([], batch) if kept is None else (pieces, _rows_of(kept, batch))
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.model import Expression, Ref
 from penstock.model.expression import PSEUDO_ROLE
-from penstock.planner.network import Join, Member, Network, result_column
+from penstock.planner.join import Join, Member, result_column
+from penstock.planner.network import Network
 from penstock.results.layout import computed_column
 from penstock.spark.ingest import try_eval
 from penstock.step.finish import residual_column, residual_of

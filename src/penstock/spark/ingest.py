@@ -19,7 +19,8 @@ from penstock.columns.verdict import MALFORMED_MARK
 from penstock.model import Ref, Stream
 from penstock.model.time import EARLIEST, LATEST, NEVER
 from penstock.planner.keys import INTEGRAL
-from penstock.planner.network import ComputedColumn, Network, StateTable, key_column
+from penstock.planner.network import Network
+from penstock.planner.state_table import ComputedColumn, StateTable, key_column
 from penstock.sql.spelling import quote, text_literal, time_in_units
 from penstock.step.layout import Layout
 from penstock.step.mapper import brought, truth_words

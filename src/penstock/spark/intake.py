@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.planner.ways import Way
 from penstock.spark.files import Source, read_apart
@@ -24,8 +25,12 @@ from penstock.step.task import Reports, Task
 
 @dataclass
 class Intake:
-    """What steps have shown about the input. `left`: streams whose pieces Spark must read; `rows` of the last step."""
+    """What steps have shown about the input. `left`: streams whose pieces Spark must read; `rows` of the last step.
 
+    `query` is the one whose batches come.
+    """
+
+    query: StreamingQuery | None = None
     sources: tuple[Source, ...] = ()
     left: set[str] = field(default_factory=set)
     rows: dict[str, int] | None = None
@@ -60,7 +65,8 @@ class Intake:
         known = True
         if batch is not None:
             apart = [source for source in self.sources if self._is_apart(job, source)]
-            found, rest = read_apart(job.spark, batch, self.sources, apart)
+            assert self.query is not None, "a batch comes from a query"
+            found, rest = read_apart(self.query, batch, self.sources, apart)
             pieces += found
             if rest is not None:
                 frames.append(job.widened(rest))

@@ -19,13 +19,18 @@ class OffsetLog:
 
     store: Store
 
+    @property
+    def location(self) -> str:
+        """Where Spark writes it."""
+        return self.store.path(CHECKPOINT)
+
     def last_commit(self) -> int:
         """The last batch that Spark's own log marks as done, or -1."""
         return max((int(n) for n in self.store.names(f"{CHECKPOINT}/commits") if n.isdecimal()), default=-1)
 
-    def check_start(self, last_batch: int) -> None:
+    def check_start(self, manifest: Manifest) -> None:
         """Check that Spark is at the manifest's batch or one behind it; anything else would lose or repeat rows."""
-        spark = self.last_commit()
+        spark, last_batch = self.last_commit(), manifest.last_batch
         if spark in (last_batch, last_batch - 1):
             return
         if spark > last_batch:
@@ -66,8 +71,12 @@ class OffsetLog:
         )
         raise StateError(msg)
 
-    def durable_names(self, batch: int) -> list[str]:
-        """Files of Spark's log that must be durable once the manifest names the batch; Spark does not sync them."""
+    def make_durable(self, batch: int) -> None:
+        """Sync what Spark's log says of a batch, which Spark does not."""
+        self.store.sync(self.names_of(batch))
+
+    def names_of(self, batch: int) -> list[str]:
+        """Files of Spark's log without which it could not go on behind a batch."""
         names = [f"{CHECKPOINT}/offsets/{batch}", f"{CHECKPOINT}/metadata", *self._source_logs(batch)]
         if batch > 0:
             names.append(f"{CHECKPOINT}/commits/{batch - 1}")

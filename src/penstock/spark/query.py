@@ -1,12 +1,12 @@
 """Spark's own streaming query of a run: all streams as one DataFrame, its trigger, and its status.
 
-The run processes batches; here the query is created, throttled and inspected.
+The run processes batches (`batches.py`); here the query is created and inspected.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -17,46 +17,46 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
+from penstock.planner.admission import Admission
 from penstock.spark.analysis import spark_message
 from penstock.spark.failure import explained
 from penstock.spark.ingest import read_together, unify
 from penstock.spark.offset_log import CHECKPOINT
 from penstock.spark.sources import name_sources
 from penstock.spark.spark_log import REMEDY, of_log
-from penstock.spark.throttle import Throttle, source_count
+from penstock.spark.throttle import TOGETHER, Throttle, source_count
 from penstock.state.registry import StreamRecord
+from penstock.step.happened import BatchArrived
+from penstock.step.inbox import Inbox
 from penstock.step.layout import Layout
-from penstock.storage.store import Store
 
 ABANDONED_SECONDS = 5  # a query with a longer trigger may sleep, and notices its end only afterwards
 
 
 class OnBatch:
-    """The callback of Spark's query for every batch, until its run has ended.
+    """The callback of Spark's query for every batch: it brings the batch to the run, and waits for the step.
 
-    The JVM holds it as long as Python holds the query, and so does the run: if it held the run for ever, neither runs
-    nor the engine would ever be collected.
+    The JVM holds it as long as Python holds the query. It knows only the queue, since neither runs nor the engine would
+    ever be collected if it knew them.
     """
 
-    def __init__(self, run_batch: Callable[[DataFrame, int], None]) -> None:
-        self._run_batch: Callable[[DataFrame, int], None] | None = run_batch
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        if self._run_batch is None:
-            msg = "the run that this batch was for has ended"
-            raise PenstockError(msg)
-        self._run_batch(batch, batch_id)
-
-    def release(self) -> None:
-        """Accept no more batches."""
-        self._run_batch = None
+        event = BatchArrived(batch, batch_id)
+        self._inbox.put(event)
+        self._inbox.pause(self._inbox.outcome(event.outcome))
 
 
-def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
+def make_throttle(
+    spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout, admission: Admission | None = None
+) -> Throttle:
     """The limits of a query over these streams that has not started yet."""
     # A source of several streams is throttled for none of them: one may be what the other waits for.
     together = read_together(frames, layout)
-    return Throttle(spark, [(" + ".join(names), source_count(frames[names[0]])) for names in together])
+    order = [(TOGETHER.join(names), source_count(frames[names[0]])) for names in together]
+    return Throttle(spark, order, admission)
 
 
 def named_frames(
@@ -72,7 +72,7 @@ def query_writer(
     frames: Mapping[str, DataFrame],
     streams: Mapping[str, Stream],
     layout: Layout,
-    store: Store,
+    location: str,
     on_batch: OnBatch,
     trigger: str | None,
     name: str,
@@ -81,7 +81,7 @@ def query_writer(
     writer = (
         unify(frames, streams, layout)
         .writeStream.foreachBatch(on_batch)
-        .option("checkpointLocation", store.path(CHECKPOINT))
+        .option("checkpointLocation", location)
         .queryName(name)
     )
     return writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)

@@ -82,7 +82,7 @@ class Registration:
         record = replace(
             known, id=0, sql=statement.select.strip(), on_error=statement.on_error or known.on_error,
             retain=known.retain if statement.retain is None else statement.retain, start=statement.start,
-            ordered=by_hand, since=-1, share=None, complete_from=(), any_order=True, emit=None,
+            ordered=by_hand, since=-1, share=None, complete_from=(), emit=None,
         )  # fmt: skip
         return record, target
 

@@ -23,10 +23,11 @@ from penstock.results.own import own_files
 from penstock.results.part import Part
 from penstock.results.read import ResultView, holds_runs
 from penstock.spark.ingest import SIDE_FORMATS, try_eval
+from penstock.spark.stored_rows import stored_rows
 from penstock.sql.spelling import ddl, quote
 from penstock.state.manifest import Manifest
 from penstock.state.result_files import ResultFile
-from penstock.storage.parquet import VERIFIED, metadata, paths
+from penstock.storage.parquet import metadata
 from penstock.storage.store import Store
 
 BATCH = 1 << 16  # rows of a batch of expanded windows
@@ -57,9 +58,9 @@ def result_frame(
         bit = view.bit(version)
         found = []
         for runs in sorted({longest[f.name] for f in files if f.version == version}):
-            matching = paths(view.store, [f for f in files if (f.version, longest[f.name]) == (version, runs)])
+            matching = [f for f in files if (f.version, longest[f.name]) == (version, runs)]
             stored = f"{schema}, _bits{bit // 64} bigint" + (f", {RUN} bigint" if runs else "")
-            frame = spark.read.schema(stored).options(**VERIFIED).parquet(*matching)
+            frame = stored_rows(spark, view.store, matching, stored)
             mine = frame.where(f"shiftright(_bits{bit // 64}, {bit % 64}) & 1 = 1 AND {part.steps}")
             each = _written_out(view, mine, schema, part, long=runs == LONG) if runs else mine
             found.append(each.where(part.times).select(*fields))
@@ -77,10 +78,7 @@ def united(frames: Sequence[DataFrame], *, ordered: bool) -> DataFrame:
 def side_rows(spark: SparkSession, store: Store, manifest: Manifest, stream: Stream, reason: str) -> DataFrame:
     """The whole late or invalid rows of a stream, with `_step`, `_reason` and `_progress`."""
     files = [s for s in manifest.sides if s.stream == stream.name and s.reason == reason]
-    if files:
-        raw = spark.read.schema(_SIDE_SCHEMA).options(**VERIFIED).parquet(*paths(store, files))
-    else:
-        raw = spark.createDataFrame([], _SIDE_SCHEMA)
+    raw = stored_rows(spark, store, files, _SIDE_SCHEMA) if files else spark.createDataFrame([], _SIDE_SCHEMA)
     parsed = raw.withColumn("_row", F.from_json("_row", ddl(stream.columns), SIDE_FORMATS))
     return parsed.select("_row.*", "_step", "_reason", "_progress")
 
@@ -94,14 +92,18 @@ def _own_frames(
     found = own_files(manifest, record.id, part)
     frames = []
     for kind in OWN_KINDS:
-        own = paths(view.store, [f for f in found if f.kind == kind])
+        own = [f for f in found if f.kind == kind]
         if not own:
             continue
-        schema = ddl(columns) + (f", {STEP} bigint" if kind == MERGED else "")
-        frame = spark.read.schema(schema).options(**VERIFIED).parquet(*own)
-        if kind == MERGED:
+        merged = kind == MERGED
+        schema = ddl(columns) + (f", {STEP} bigint" if merged else "")
+        # A file of one step has no column with it; Spark knows it by the file's name.
+        added = step and not merged and not view.store.has_paths
+        frame = stored_rows(spark, view.store, own, schema, step=added)
+        if merged:
             frame = frame.where(part.steps)
-        number = F.col(STEP) if kind == MERGED else F.regexp_extract(F.input_file_name(), _STEP_OF_NAME, 1)
+        by_name = step and not merged and not added
+        number = F.regexp_extract(F.input_file_name(), _STEP_OF_NAME, 1) if by_name else F.col(STEP)
         frames.append(
             frame.select(*[quote(c.name) for c in columns], *([number.cast("bigint").alias(STEP)] if step else []))
         )

@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 
 from penstock.planner.pace import Pace, Turn, longest_delays, percentile
+
+
+@dataclass(frozen=True)
+class Delays:
+    """The last batches of a Spark query with a trigger of that many seconds."""
+
+    turns: tuple[Turn, ...]
+    trigger: float
+
+    def longest(self) -> dict[str, float | None]:
+        """The longest delays from arrival to results, in seconds."""
+        delays = longest_delays(self.turns, self.trigger)
+        return {f"p{p}": percentile(delays, p / 100) for p in (50, 99)}
 
 
 class Schedule:
@@ -28,20 +42,27 @@ class Schedule:
         self._query_started = time.time()
         self.turns.clear()
 
-    def wait(self, started: float, seconds: float, rows: int, stopping: Callable[[], bool]) -> None:
-        """After a batch, wait as long as the pace says, or until the run is stopping."""
+    def pause(self, started: float, seconds: float, rows: int) -> float:
+        """The seconds to wait after a batch, as the pace says."""
+        wait = 0.0
         if self.pace is not None:
             self.pace.observe(rows, seconds, started - self._last_start if self._last_start else seconds)
-            until = time.monotonic() + self.pace.wait(seconds)
-            while not stopping() and time.monotonic() < until:
-                time.sleep(min(0.05, max(0.0, until - time.monotonic())))
+            wait = self.pace.wait(seconds)
         self._last_start = started
+        return wait
 
-    def turned(self, planned: float, done: float) -> None:
-        """Record a batch: when Spark planned it, when its results were done; Spark continues now."""
+    def turned(self, planned: float, done: float, pause: float) -> None:
+        """Record a batch: when Spark planned it, when its results were done; Spark continues after the pause."""
         # A batch planned before the start of this query waited for that, not for a trigger.
         planned = max(planned, self._query_started)
-        self.turns.append(Turn(min(planned, done), done, max(done, time.time())))
+        self.turns.append(Turn(min(planned, done), done, max(done, time.time()) + pause))
+
+    @property
+    def longest_step(self) -> float:
+        """The seconds that a step may take: those between two batches, or the bound on latency."""
+        if self.pace is not None:
+            return self.pace.bound
+        return self.trigger_seconds or inf
 
     @property
     def between_looks(self) -> float:
@@ -49,7 +70,6 @@ class Schedule:
         return self.trigger_seconds if self.pace is None else self.pace.interval or 0.0
 
     @property
-    def delay(self) -> dict[str, float | None]:
-        """The longest delays from arrival to results in the last steps, in seconds."""
-        delays = longest_delays(list(self.turns), self.trigger_seconds)
-        return {f"p{p}": percentile(delays, p / 100) for p in (50, 99)}
+    def delays(self) -> Delays:
+        """The batches so far."""
+        return Delays(tuple(self.turns), self.trigger_seconds)

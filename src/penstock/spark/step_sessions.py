@@ -28,7 +28,12 @@ SETTINGS = {
 
 # Where values may be much larger than rows, or a task may get many parcels, only summing sizes keeps a batch within
 # memory: Spark's buffers, which double as they grow, exhaust a JVM of 2 GB at about 800 MB in one batch.
-LARGE_VALUES = {"spark.sql.execution.arrow.maxBytesPerBatch": str(LARGEST_VALUE)}
+def batches_of(size: int) -> Mapping[str, str]:
+    """The setting for Arrow batches of at most so many bytes, or of one row."""
+    return {"spark.sql.execution.arrow.maxBytesPerBatch": str(size)}
+
+
+LARGE_VALUES = batches_of(LARGEST_VALUE)
 
 
 class StepSessions:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 
+from penstock.columns.types import exact_digits
 from penstock.model import Aggregate, Column, UserAggregate
 from penstock.sql import functions
 from penstock.sql.dialect import generate
@@ -16,7 +17,7 @@ from penstock.sql.expressions import expression
 from penstock.sql.inference import integer_literal, shape_of, type_of
 from penstock.sql.position import start_of
 from penstock.sql.scope import Scope, unwrapped
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import family
 from penstock.sql.windows import check_ordered
 
 Own = Mapping[str, UserAggregate]
@@ -89,7 +90,7 @@ def result_type(function: str, argument: str | None, parameters: int = 0) -> str
             return "double"
     if argument is None:
         return None
-    digits = decimal_digits(argument) if argument.startswith("decimal(") else None
+    digits = exact_digits(argument) if argument.startswith("decimal(") else None
     match function:
         case "sum" if digits is not None:
             return _decimal(digits[0] + 10, digits[1])

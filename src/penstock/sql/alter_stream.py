@@ -5,7 +5,7 @@ State and results depend on columns, types and event time: they cannot change. T
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -15,27 +15,25 @@ from penstock.model.time import LATEST, instant
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import delay_in_rows, options
 from penstock.sql.lengths import duration_length, whole_number
-from penstock.sql.position import Position
+from penstock.sql.position import AtPlace, Position
 
 
 @dataclass(frozen=True)
-class AdvanceStream:
+class AdvanceStream(AtPlace):
     """`ALTER STREAM .. ADVANCE TO ..`: no later row has a time below `to`, in units of the stream's event time."""
 
     name: str
     to: int | str
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class AlterStream:
+class AlterStream(AtPlace):
     """`ALTER STREAM .. SET ..`; None: unchanged. `delay` is in `unit`: "time" (microseconds), "number" or "rows"."""
 
     name: str
     delay: int | None = None
     unit: str = "time"
     path: str | None = None
-    at: Position = field(default=Position(), compare=False)
 
 
 def alter_stream(cursor: Cursor, at: Position) -> AdvanceStream | AlterStream:
@@ -141,7 +139,7 @@ def _advance(cursor: Cursor, name: str, at: Position) -> AdvanceStream:
     if number is not None and number > LATEST:
         raise cursor.source.error(place, "This time is too far away")
     if number is not None:
-        return AdvanceStream(name, sign * number, at)
+        return AdvanceStream(name, sign * number, at=at)
     if token.token_type != TokenType.STRING or sign < 0:
         raise cursor.source.error(
             place, "Expected a time", "for example TIMESTAMP '2024-05-01 12:30:00', or a whole number"
@@ -150,4 +148,4 @@ def _advance(cursor: Cursor, name: str, at: Position) -> AdvanceStream:
         instant(token.text)
     except ValueError as error:
         raise cursor.source.error(place, str(error)) from None
-    return AdvanceStream(name, token.text, at)
+    return AdvanceStream(name, token.text, at=at)

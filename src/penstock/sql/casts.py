@@ -6,10 +6,10 @@ import re
 from datetime import UTC, date, datetime, timedelta
 
 from penstock.columns.terms.values import WIDTHS
+from penstock.columns.types import exact_digits
 from penstock.model import Call, Literal, Typed
 from penstock.sql.found import MOST_SCALE, Found, cast, in_type
 from penstock.sql.inference import VOID
-from penstock.sql.types import decimal_digits
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
@@ -31,9 +31,9 @@ def cast_term(inner: Found, target: str) -> Found | None:
         return Found(inner.term, target)
     if target in _TARGETS.get(inner.type, ()):
         return Found(cast(Found(inner.term, inner.type), target), target)
-    if decimal_digits(target) is not None and inner.type not in ("float", "double"):
-        wide = decimal_digits(inner.type) is not None and in_type(Found(inner.term, inner.type), target)
-        digits = decimal_digits(target)
+    if exact_digits(target) is not None and inner.type not in ("float", "double"):
+        wide = exact_digits(inner.type) is not None and in_type(Found(inner.term, inner.type), target)
+        digits = exact_digits(target)
         exact = wide or (inner.type in WIDTHS and digits is not None and digits[1] <= MOST_SCALE)
         held = in_type(Found(inner.term, inner.type), target) if exact and target not in WIDTHS else None
         return None if held is None else Found(held, target)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from penstock.columns.types import exact_digits
 from penstock.model import Band, Expression, Ref
 from penstock.sql.bands import bands_of
 from penstock.sql.expressions import expression, roles_of
 from penstock.sql.inference import type_of
 from penstock.sql.scope import Scope, ref_of, unwrapped
-from penstock.sql.types import KEY_FAMILIES, decimal_digits, family
+from penstock.sql.types import KEY_FAMILIES, family
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _equality(node: exp.Expr) -> _Equality | None:
     if left is None or right is None or left.role == right.role:
         return None
     one, other = family(type_of(node.this)), family(type_of(node.expression))
-    if one is None or one != other or not (one in KEY_FAMILIES or decimal_digits(one) is not None):
+    if one is None or one != other or not (one in KEY_FAMILIES or exact_digits(one) is not None):
         return None
     return _Equality(left, right)
 

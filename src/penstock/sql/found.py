@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.columns.terms.raising import may_raise
+from penstock.columns.types import decimal_of, exact_digits
 from penstock.model import Call, Literal, Term
 from penstock.sql.inference import NUMBER_RANK, VOID
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import family
 
 MOST_DIGITS = 38
 MOST_SCALE = 18  # of decimals converted from integers
@@ -51,19 +52,19 @@ def digits_of(found: Found) -> tuple[int, int] | None:
     """Precision and scale of a decimal or integer; of a constant, only the digits it needs."""
     if found.constant and family(found.type) == "integer" and isinstance(found.term, Literal):
         return len(str(abs(int(found.term.value or 0)))), 0
-    return decimal_digits(found.type)
+    return exact_digits(found.type)
 
 
 def in_type(found: Found, kind: str) -> Term | None:
     """The same value in a wider type; None where Spark would cast differently."""
     if found.type in (kind, VOID):
         return found.term
-    if decimal_digits(kind) is not None and found.type != "double" and not kind.endswith("int"):
-        own, wanted = digits_of(found), decimal_digits(kind)
+    if exact_digits(kind) is not None and found.type != "double" and not kind.endswith("int"):
+        own, wanted = digits_of(found), exact_digits(kind)
         if own is None or wanted is None or own[1] > wanted[1] or own[0] - own[1] > wanted[0] - wanted[1]:
             return None
         return None if family(found.type) == "integer" and wanted[1] > MOST_SCALE else cast(found, kind)
-    if kind == "double" and (family(found.type) in ("integer", "floating") or decimal_digits(found.type)):
+    if kind == "double" and (family(found.type) in ("integer", "floating") or exact_digits(found.type)):
         return cast(found, kind)
     narrower = {found.type, kind} <= NUMBER_RANK.keys() and NUMBER_RANK[found.type] <= NUMBER_RANK[kind]
     return cast(found, kind) if narrower and family(kind) == "integer" else None
@@ -84,7 +85,7 @@ def aligned(left: Found, right: Found) -> tuple[Term, Term] | None:
         return None  # Spark may rewrite the cast, and skip its operand
     if VOID in kinds or left.type == right.type or {family(k) for k in kinds} == {"integer"}:
         known = all(
-            k == VOID or k in _COMPARED or family(k) in ("integer", "floating") or decimal_digits(k) for k in kinds
+            k == VOID or k in _COMPARED or family(k) in ("integer", "floating") or exact_digits(k) for k in kinds
         )
         return (left.term, right.term) if known else None
     common = _common(left, right)
@@ -120,7 +121,7 @@ def together(operator: str, left: Found, right: Found) -> tuple[Term, Term, str]
         if operator == "/":
             return cast(left, "double"), cast(right, "double"), "double"
         return left.term, right.term, "bigint" if operator == "div" else wide
-    if operator == "div" or not all(family(k) in ("integer", "floating") or decimal_digits(k) for k in kinds):
+    if operator == "div" or not all(family(k) in ("integer", "floating") or exact_digits(k) for k in kinds):
         return None
     if "double" in kinds:
         one, other = in_type(left, "double"), in_type(right, "double")
@@ -133,11 +134,7 @@ def _decimals(operator: str, left: Found, right: Found) -> tuple[Term, Term, str
     one, other = digits_of(left), digits_of(right)
     if one is None or other is None or operator not in ("+", "-", "*"):
         return None
-    if operator == "*":
-        precision, scale = one[0] + other[0] + 1, one[1] + other[1]
-    else:
-        scale = max(one[1], other[1])
-        precision = max(one[0] - one[1], other[0] - other[1]) + scale + 1
+    precision, scale = decimal_of(operator, one, other)
     if precision > MOST_DIGITS:
         return None
     sides = [in_type(found, f"decimal({p},{s})") for found, (p, s) in ((left, one), (right, other))]

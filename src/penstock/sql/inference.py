@@ -9,12 +9,13 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
+from penstock.columns.types import exact_digits
 from penstock.model.stream import INTEGER_TYPES
 from penstock.sql import functions
 from penstock.sql.dialect import generate
 from penstock.sql.lengths import whole_number
 from penstock.sql.scope import TYPE, ref_of, unwrapped
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import family
 
 VOID = "void"
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ)
@@ -133,7 +134,7 @@ def _cast_type(node: exp.Cast) -> str | None:
 def _arithmetic_type(left: str | None, right: str | None) -> str | None:
     if left is None or right is None or not {family(left), family(right)} <= {"integer", "floating"}:
         floating = "floating" in (family(left), family(right))
-        decimals = any(t is not None and decimal_digits(t) for t in (left, right))
+        decimals = any(t is not None and exact_digits(t) for t in (left, right))
         return "double" if floating and decimals else None
     if family(left) != family(right):
         return "double"  # in ANSI mode, also beside float

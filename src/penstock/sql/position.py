@@ -6,7 +6,7 @@ the script's own line. It is independent of SQL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -19,6 +19,13 @@ class Position:
 
     line: int = 1
     column: int = 1
+
+
+@dataclass(frozen=True)
+class AtPlace:
+    """A statement at its place in a script; equal ones may stand anywhere."""
+
+    at: Position = field(default=Position(), compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)

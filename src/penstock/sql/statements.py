@@ -6,7 +6,7 @@ The SELECT in a statement stays text with its place in the script: it can be par
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -19,12 +19,12 @@ from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import options, stream_declaration
 from penstock.sql.dialect import tokenize
 from penstock.sql.lengths import positive_length
-from penstock.sql.position import Position, Text
+from penstock.sql.position import AtPlace, Position, Text
 from penstock.sql.view_statements import VIEW_PARSERS, ViewStatement
 
 
 @dataclass(frozen=True)
-class CreateStream:
+class CreateStream(AtPlace):
     """`CREATE STREAM ..`. Here and below `at` is where the statement starts, not part of its meaning.
 
     `altered`: a later ALTER STREAM of the script changed this declaration, so registration takes its delay and path.
@@ -32,11 +32,10 @@ class CreateStream:
 
     stream: Stream
     altered: bool = False
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class CreateQuery:
+class CreateQuery(AtPlace):
     """`CREATE QUERY ..`. `line` and `column` are where `select` starts in the script; `retain` is in microseconds.
 
     `start` is "now" (only rows that arrive from now on take part) or "state" (stored rows take part too).
@@ -51,11 +50,10 @@ class CreateQuery:
     retain: int | None = None
     replace: bool = False
     start: str = "now"
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class AlterQuery:
+class AlterQuery(AtPlace):
     """`ALTER QUERY ..`, with the fields of `CreateQuery`; None in `into`, `on_error` and `retain` means unchanged."""
 
     name: str
@@ -66,50 +64,45 @@ class AlterQuery:
     on_error: str | None = None
     retain: int | None = None
     start: str = "now"
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class ResumeQuery:
+class ResumeQuery(AtPlace):
     """`ALTER QUERY name RESUME`: resume a suspended query."""
 
     name: str
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class DropQuery:
+class DropQuery(AtPlace):
     name: str
     purge: bool = False
     if_exists: bool = False
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class DropStream:
+class DropStream(AtPlace):
     name: str
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class ShowQueries:
-    at: Position = field(default=Position(), compare=False)
+class ShowQueries(AtPlace):
+    pass
 
 
 @dataclass(frozen=True)
-class ShowStreams:
-    at: Position = field(default=Position(), compare=False)
+class ShowStreams(AtPlace):
+    pass
 
 
 @dataclass(frozen=True)
-class Explain:
+class Explain(AtPlace):
     """EXPLAIN of a registered query, of an unregistered SELECT, or (neither) of the whole network."""
 
     name: str | None = None
     select: str | None = None
     line: int = 1
     column: int = 1
-    at: Position = field(default=Position(), compare=False)
 
 
 Statement = (
@@ -204,7 +197,7 @@ def _query(cursor: Cursor, at: Position, *, replace: bool) -> CreateQuery:
     new = _alter_query(cursor, at)
     on_error = new.on_error or "skip"
     return CreateQuery(
-        new.name, new.select, new.line, new.column, new.into, on_error, new.retain, replace, new.start, at
+        new.name, new.select, new.line, new.column, new.into, on_error, new.retain, replace, new.start, at=at
     )
 
 
@@ -213,7 +206,7 @@ def _alter_or_resume(cursor: Cursor, at: Position) -> AlterQuery | ResumeQuery:
     name = _query_name(cursor)
     if cursor.accept("RESUME"):
         cursor.end()
-        return ResumeQuery(name, at)
+        return ResumeQuery(name, at=at)
     cursor.index = start
     return _alter_query(cursor, at)
 
@@ -224,7 +217,7 @@ def _alter_query(cursor: Cursor, at: Position) -> AlterQuery:
     select, line, column = _select(cursor)
     into = _sink(cursor) if cursor.accept("INTO") else None
     cursor.end()
-    return AlterQuery(name, select, line, column, into, on_error, retain, start, at)
+    return AlterQuery(name, select, line, column, into, on_error, retain, start, at=at)
 
 
 def _clauses(cursor: Cursor) -> tuple[str | None, int | None, str]:
@@ -283,23 +276,23 @@ def _drop_query(cursor: Cursor, at: Position) -> DropQuery:
     name = cursor.name("query").text
     purge = cursor.accept("PURGE")
     cursor.end()
-    return DropQuery(name, purge, if_exists, at)
+    return DropQuery(name, purge, if_exists, at=at)
 
 
 def _drop_stream(cursor: Cursor, at: Position) -> DropStream:
     name = cursor.name("stream").text
     cursor.end()
-    return DropStream(name, at)
+    return DropStream(name, at=at)
 
 
 def _show_queries(cursor: Cursor, at: Position) -> ShowQueries:
     cursor.end()
-    return ShowQueries(at)
+    return ShowQueries(at=at)
 
 
 def _show_streams(cursor: Cursor, at: Position) -> ShowStreams:
     cursor.end()
-    return ShowStreams(at)
+    return ShowStreams(at=at)
 
 
 def _explain(cursor: Cursor, at: Position) -> Explain:
@@ -308,7 +301,7 @@ def _explain(cursor: Cursor, at: Position) -> Explain:
     if cursor.peek() in ("SELECT", "WITH", "("):
         select, line, column = _select(cursor)
         cursor.end()
-        return Explain(None, select, line, column, at)
+        return Explain(None, select, line, column, at=at)
     cursor.accept("QUERY")
     name = cursor.name("query").text
     cursor.end()

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +18,6 @@ from penstock.model import Branch, Query, Role, Rows, Stream, Tumbling, Window
 from penstock.sql.aggregate_windows import FORMS, Slide, aggregate_window, slides
 from penstock.sql.aggregates import Own
 from penstock.sql.branches import read_branches
-from penstock.sql.conditions import Conditions
 from penstock.sql.dialect import WINDOW, WINDOW_START
 from penstock.sql.named import Results, query_stream, results_of
 from penstock.sql.position import Text, start_of
@@ -248,9 +248,10 @@ def window_place(table: Table) -> int:
     return tokens[0].start if tokens else table.start
 
 
-def check_connected(scope: Scope, tables: Sequence[Table], conditions: Conditions) -> None:
-    """Refuse a role that no condition connects to the others, unless CROSS JOIN asks for all combinations."""
-    ties = [*conditions.ties, *({role - 1, role} for role, table in enumerate(tables) if table.cross)]
+def check_connected(
+    scope: Scope, tables: Sequence[Table], ties: Collection[AbstractSet[int]], advice: Callable[[str, str], str]
+) -> None:
+    """Refuse a role that no tie connects to the others; `advice` about two aliases says what to do."""
     reached = {0}
     while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
         reached.update(*growing)
@@ -261,7 +262,7 @@ def check_connected(scope: Scope, tables: Sequence[Table], conditions: Condition
                 table.start,
                 f"No condition connects {alias} with {first}, so that every row of one would meet every row "
                 "of the other",
-                f"add a condition, for example {first}.k = {alias}.k, or write CROSS JOIN if that is what you want",
+                advice(alias, first),
             )
 
 

@@ -21,12 +21,13 @@ from itertools import pairwise
 
 from sqlglot import exp
 
+from penstock.columns.types import exact_digits
 from penstock.model.stream import TIME_TYPES
 from penstock.sql import functions
 from penstock.sql.growth import grows
 from penstock.sql.inference import COMPARISONS, NUMBER_RANK, VOID, choices, function_call, integer_literal, type_of
 from penstock.sql.scope import ref_of, unwrapped
-from penstock.sql.types import decimal_digits, decimals_widen, family
+from penstock.sql.types import decimals_widen, family
 
 _TO_STRING = frozenset({"integer", "floating", "string", "boolean", "date", "timestamp", "timestamp_ntz"})
 
@@ -97,7 +98,7 @@ def _pair_compatible(left: str | None, right: str | None) -> bool:
     if decimals_widen(left, right):
         return True
     decimal_beside_float = {family(left), family(right)} & {"floating"}
-    return bool(decimal_beside_float) and any(decimal_digits(t) is not None for t in (left, right))
+    return bool(decimal_beside_float) and any(exact_digits(t) is not None for t in (left, right))
 
 
 def _all_conditions(nodes: Iterable[exp.Expr]) -> bool:
@@ -124,7 +125,7 @@ def _total_cast(node: exp.Cast) -> bool:
     if source in (target, VOID):
         return True
     if target == "string":
-        return family(source) in _TO_STRING or decimal_digits(source) is not None
+        return family(source) in _TO_STRING or exact_digits(source) is not None
     if source in NUMBER_RANK and target in NUMBER_RANK:
         return NUMBER_RANK[source] <= NUMBER_RANK[target]
     return False

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from penstock.columns.terms.patterns import translated
 from penstock.columns.terms.raising import may_raise
 from penstock.columns.terms.times import CALENDAR_UNITS, CLOCK_PARTS, DATE_PARTS, PATTERN, UNITS
+from penstock.columns.types import exact_digits
 from penstock.model import Call, Choice, Compare, IsNull, Literal, Not
 from penstock.sql.casts import local
 from penstock.sql.found import Found, aligned, condition, in_type, text_constant, whole_constant, widest
 from penstock.sql.inference import VOID
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import family
 
 Arguments = Sequence[Found | None]
 Function = Callable[[str, Arguments], Found | None]
@@ -196,7 +197,7 @@ def _absolute(_name: str, arguments: Arguments) -> Found | None:
     if (
         number is None
         or number.type == "float"
-        or not (family(number.type) in ("integer", "floating") or decimal_digits(number.type))
+        or not (family(number.type) in ("integer", "floating") or exact_digits(number.type))
     ):
         return None
     return Found(Call("abs", (number.term,), number.type), number.type)

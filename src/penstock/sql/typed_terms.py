@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from penstock.columns.terms.patterns import translated
 from penstock.columns.terms.raising import is_computed_whole, is_decided_in_order, may_raise
+from penstock.columns.types import exact_digits
 from penstock.model import And, Call, Choice, Column, Compare, In, IsNull, Literal, Not, Or, Role, Stream, Term, Typed
 from penstock.sql.casts import cast_term, constant_time
 from penstock.sql.dialect import parse_select, tokenize
@@ -21,7 +22,7 @@ from penstock.sql.inference import VOID, function_call, integer_literal, is_rear
 from penstock.sql.position import Text
 from penstock.sql.scope import Scope, bind, ref_of, unwrapped
 from penstock.sql.typed_functions import FUNCTIONS
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.types import family
 
 TYPES = frozenset({
     "tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "date", "timestamp",
@@ -117,7 +118,7 @@ def _negated(inner: Found | None) -> Found | None:
     if (
         inner is None
         or inner.type == "float"
-        or not (family(inner.type) in ("integer", "floating") or decimal_digits(inner.type))
+        or not (family(inner.type) in ("integer", "floating") or exact_digits(inner.type))
     ):
         return None
     return Found(Call("negate", (inner.term,), inner.type), inner.type)

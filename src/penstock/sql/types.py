@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.columns.types import exact_digits
 from penstock.model.stream import INTEGER_TYPES
 from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text
@@ -21,7 +22,6 @@ _ATOMIC = frozenset({
     "tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp",
     "timestamp_ntz", "variant",
 })  # fmt: skip
-_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _MAX_DIGITS = 38
 MOST_TYPES = 200  # nested in one type: parsing recurses once per level
 
@@ -38,20 +38,9 @@ def family(type_name: str | None) -> str | None:
     return "floating" if type_name in ("float", "double") else type_name
 
 
-def decimal_digits(type_name: str) -> tuple[int, int] | None:
-    """Precision and scale of a decimal, or of the decimal that holds an integer type; None for others."""
-    if type_name in _INTEGER_DIGITS:
-        return _INTEGER_DIGITS[type_name], 0
-    if not type_name.startswith("decimal("):
-        return None
-    precision, _, scale = type_name[8:-1].partition(",")
-    digits = whole_number(precision.strip()), whole_number(scale.strip() or "0")
-    return None if digits[0] is None or digits[1] is None else (digits[0], digits[1])
-
-
 def decimals_widen(left: str, right: str) -> bool:
     """Whether a decimal type exists that holds every value of both."""
-    one, other = decimal_digits(left), decimal_digits(right)
+    one, other = exact_digits(left), exact_digits(right)
     if one is None or other is None:
         return False
     return max(one[0] - one[1], other[0] - other[1]) + max(one[1], other[1]) <= _MAX_DIGITS

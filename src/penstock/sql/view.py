@@ -13,6 +13,7 @@ from itertools import pairwise
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.columns.types import exact_digits
 from penstock.errors import did_you_mean
 from penstock.model import Expression, Item, Ref, Role, Stream
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE
@@ -25,8 +26,8 @@ from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.position import Position, Text, start_of
 from penstock.sql.scope import Scope, bind, bound_column, ref_of, unwrapped
 from penstock.sql.screen import refuse_unsupported
-from penstock.sql.tables import Table, conditions_of, read_tables, refuse_other_args
-from penstock.sql.types import decimal_digits, family
+from penstock.sql.tables import Table, check_connected, conditions_of, read_tables, refuse_other_args
+from penstock.sql.types import family
 from penstock.sql.view_terms import joins_equal, view_condition, view_expression
 
 MOST_NODES = 32
@@ -47,7 +48,11 @@ def parse_view(
 def _view(source: Text, sources: Mapping[str, Source], name: str) -> View:
     tokens, tree, tables, scope = _read(source, sources)
     filters, edges, residuals = _sorted(conditions_of(tree, tables), scope)
-    _check_connected(source, scope, tables, edges, residuals)
+    more = "; a condition over three sources or more does not" if residuals else ""
+    check_connected(
+        scope, tables, [{e.left, e.right} for e in edges],
+        lambda alias, first: f"add a condition between two sources, for example {first}.k = {alias}.k{more}",
+    )  # fmt: skip
     groups = _groups(tree, scope)
     select = _Select(scope, groups)
     items = tuple(item for node in tree.expressions for item in select.items(node, star=not groups))
@@ -181,25 +186,6 @@ def _equal_columns(node: exp.Expr, scope: Scope) -> tuple[str, str] | None:
     return (left.column, right.column) if left.role < right.role else (right.column, left.column)
 
 
-def _check_connected(
-    source: Text, scope: Scope, tables: Sequence[Table], edges: Sequence[Edge], residuals: Sequence[Expression]
-) -> None:
-    ties = [{e.left, e.right} for e in edges]
-    reached = {0}
-    while growing := [tie for tie in ties if tie & reached and not tie <= reached]:
-        reached.update(*growing)
-    for number, table in enumerate(tables):
-        if number not in reached:
-            alias, first = scope.roles[number].alias, scope.roles[0].alias
-            more = "; a condition over three sources or more does not" if residuals else ""
-            raise source.unsupported(
-                table.start,
-                f"No condition connects {alias} with {first}, so that every row of one would meet every row "
-                "of the other",
-                f"add a condition between two sources, for example {first}.k = {alias}.k{more}",
-            )
-
-
 # -- select list ----------------------------------------------------------------------------------------------------
 
 
@@ -314,7 +300,7 @@ class _Select:
         expression, kind = view_expression(argument, source)
         if not expression.refs:
             raise source.unsupported(start, f"{name} of a constant is not supported", "write count(*) to count rows")
-        if function in ("sum", "avg") and not (family(kind) in ("integer", "floating") or decimal_digits(kind)):
+        if function in ("sum", "avg") and not (family(kind) in ("integer", "floating") or exact_digits(kind)):
             raise source.error(start, f"{name} takes numbers, not {kind}")
         if function in ("min", "max"):
             distinct = False  # duplicates do not change the least value
@@ -336,7 +322,7 @@ def _result(function: str, kind: str) -> str:
         return "bigint"
     if function in ("min", "max"):
         return kind
-    digits = decimal_digits(kind) if kind.startswith("decimal") else None
+    digits = exact_digits(kind) if kind.startswith("decimal") else None
     if digits is not None:
         more = (10, 0) if function == "sum" else (4, 4)
         return f"decimal({min(38, digits[0] + more[0])},{min(38, digits[1] + more[1])})"

@@ -6,26 +6,25 @@ A SELECT stays text with its place in the script.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from penstock.model import Column
 from penstock.model.view import CAPTURES, SYSTEMS, Source
 from penstock.sql.cursor import Cursor
 from penstock.sql.declaration import column_declaration, free_name, options
 from penstock.sql.lengths import positive_length
-from penstock.sql.position import Position
+from penstock.sql.position import AtPlace, Position
 
 
 @dataclass(frozen=True)
-class CreateSource:
+class CreateSource(AtPlace):
     """`CREATE SOURCE ..`; by default with the columns of the table or file. `at` is where the statement starts."""
 
     source: Source
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class CreateView:
+class CreateView(AtPlace):
     """`CREATE MATERIALIZED VIEW ..`; `every` is the refresh interval in microseconds, None for refresh on demand."""
 
     name: str
@@ -34,45 +33,40 @@ class CreateView:
     column: int = 1
     every: int | None = None
     strategy: str | None = None
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class DropSource:
+class DropSource(AtPlace):
     name: str
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class DropView:
+class DropView(AtPlace):
     name: str
     if_exists: bool = False
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class RefreshView:
+class RefreshView(AtPlace):
     """`REFRESH [MATERIALIZED] VIEW v [FULL]`: incrementally, or from the whole sources."""
 
     name: str
     full: bool = False
-    at: Position = field(default=Position(), compare=False)
 
 
 @dataclass(frozen=True)
-class ShowSources:
-    at: Position = field(default=Position(), compare=False)
+class ShowSources(AtPlace):
+    pass
 
 
 @dataclass(frozen=True)
-class ShowViews:
-    at: Position = field(default=Position(), compare=False)
+class ShowViews(AtPlace):
+    pass
 
 
 @dataclass(frozen=True)
-class ExplainView:
+class ExplainView(AtPlace):
     name: str
-    at: Position = field(default=Position(), compare=False)
 
 
 ViewStatement = CreateSource | CreateView | DropSource | DropView | RefreshView | ShowSources | ShowViews | ExplainView
@@ -108,7 +102,7 @@ def _create_source(cursor: Cursor, at: Position) -> CreateSource:
             f"write CHANGES BY {' or '.join(c.upper() for c in CAPTURES[system])}",
         )
     cursor.end()
-    return CreateSource(Source(name, tuple(columns), system, given, key, changes, table), at)
+    return CreateSource(Source(name, tuple(columns), system, given, key, changes, table), at=at)
 
 
 def _key(cursor: Cursor) -> tuple[str, ...]:
@@ -141,43 +135,43 @@ def _create_view(cursor: Cursor, at: Position) -> CreateView:
     tokens = cursor.until()
     place = cursor.source.position(start)
     text = cursor.source.text[start : tokens[-1].end + 1]
-    return CreateView(name, text, place.line, place.column, every, strategy, at)
+    return CreateView(name, text, place.line, place.column, every, strategy, at=at)
 
 
 def _drop_source(cursor: Cursor, at: Position) -> DropSource:
     name = cursor.name("source").text
     cursor.end()
-    return DropSource(name, at)
+    return DropSource(name, at=at)
 
 
 def _drop_view(cursor: Cursor, at: Position) -> DropView:
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("view").text
     cursor.end()
-    return DropView(name, if_exists, at)
+    return DropView(name, if_exists, at=at)
 
 
 def _refresh(cursor: Cursor, at: Position) -> RefreshView:
     name = cursor.name("view").text
     full = cursor.accept("FULL")
     cursor.end()
-    return RefreshView(name, full, at)
+    return RefreshView(name, full, at=at)
 
 
 def _show_sources(cursor: Cursor, at: Position) -> ShowSources:
     cursor.end()
-    return ShowSources(at)
+    return ShowSources(at=at)
 
 
 def _show_views(cursor: Cursor, at: Position) -> ShowViews:
     cursor.end()
-    return ShowViews(at)
+    return ShowViews(at=at)
 
 
 def _explain_view(cursor: Cursor, at: Position) -> ExplainView:
     name = cursor.name("view").text
     cursor.end()
-    return ExplainView(name, at)
+    return ExplainView(name, at=at)
 
 
 VIEW_PARSERS: dict[str, Callable[[Cursor, Position], ViewStatement]] = {

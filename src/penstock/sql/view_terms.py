@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 
 from sqlglot import exp
 
+from penstock.columns.types import decimal_of, exact_digits
 from penstock.errors import SqlError
 from penstock.model import And, Arithmetic, Compare, Expression, In, IsNull, Literal, Not, Or, Term
 from penstock.sql.expressions import expression
@@ -18,7 +19,7 @@ from penstock.sql.inference import NUMBER_RANK, VOID, integer_literal, type_of
 from penstock.sql.lengths import whole_number
 from penstock.sql.position import Text, start_of
 from penstock.sql.scope import ref_of, unwrapped
-from penstock.sql.types import decimal_digits, decimals_widen, family
+from penstock.sql.types import decimals_widen, family
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -83,7 +84,7 @@ def joins_equal(left: str, right: str) -> str | None:
         return None
     if any(floating):
         exact = right if floating[0] else left
-        digits = decimal_digits(exact)
+        digits = exact_digits(exact)
         assert digits is not None
         return (
             None if digits[0] <= _DOUBLE_DIGITS else f"a double holds {_DOUBLE_DIGITS} digits exactly, {exact} has more"
@@ -178,7 +179,7 @@ def _constant(node: exp.Expr, source: Text) -> Typed | None:
     kind = type_of(operand) if isinstance(operand, exp.Literal) else None
     if kind == "double":
         return Typed(Literal(float(sign + operand.name), "double"), "double")
-    if kind is not None and decimal_digits(kind) is not None and not operand.is_string:
+    if kind is not None and exact_digits(kind) is not None and not operand.is_string:
         return Typed(Literal(sign + operand.name, kind), kind)
     return None
 
@@ -197,7 +198,7 @@ def _moment(constant: exp.Expr, kind: str, node: exp.Expr, source: Text) -> str:
 
 
 def _is_number(kind: str) -> bool:
-    return family(kind) in ("integer", "floating") or decimal_digits(kind) is not None
+    return family(kind) in ("integer", "floating") or exact_digits(kind) is not None
 
 
 def _aligned(node: exp.Expr, left: Typed, right: Typed, source: Text) -> tuple[Typed, Typed]:
@@ -272,12 +273,7 @@ def _computed(node: exp.Expr, operator: str, left: Typed, right: Typed, source: 
             "Decimals are not divided in a view",
             "divide when you read it, or declare the column as DOUBLE",
         )
-    one, other = _digits(left), _digits(right)
-    if operator == "*":
-        precision, scale = one[0] + other[0] + 1, one[1] + other[1]
-    else:
-        scale = max(one[1], other[1])
-        precision = max(one[0] - one[1], other[0] - other[1]) + scale + 1
+    precision, scale = decimal_of(operator, _digits(left), _digits(right))
     if precision > MOST_DIGITS:
         raise source.unsupported(
             start_of(node),
@@ -290,6 +286,6 @@ def _computed(node: exp.Expr, operator: str, left: Typed, right: Typed, source: 
 def _digits(side: Typed) -> tuple[int, int]:
     if isinstance(side.term, Literal) and family(side.type) == "integer":
         return len(str(abs(int(str(side.term.value))))), 0
-    found = decimal_digits(side.type)
+    found = exact_digits(side.type)
     assert found is not None
     return found

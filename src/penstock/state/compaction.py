@@ -35,13 +35,14 @@ HANDFUL, GOOD_PART = 500, 0.2
 class Merge:
     """Merge these runs of a table; the rows come out as runs of the given level, one per link, interval and task.
 
-    `life` is the least end of link for them: rows that were moved to a longer one stay there.
+    `life` is the least end of link for them: rows that were moved to a longer one stay there. They are `cold` or not.
     """
 
     table: str
     runs: tuple[str, ...]
     level: int
     life: int = 0
+    cold: bool = False
 
 
 def interval_of(time: int, life: int) -> int:

@@ -52,13 +52,14 @@ def handed_on(registry: Registry, manifest: Manifest) -> Counters:
     return found
 
 
-def forgotten(registry: Registry, manifest: Manifest, cursors: Collection[str]) -> Forgotten:
-    """What is not needed any longer; `cursors` are those in use."""
+def forgotten(registry: Registry, manifest: Manifest, sinks: Collection[str], early: Collection[int]) -> Forgotten:
+    """What is not needed any longer; `sinks` are those in use, `early` the queries that are shown early."""
     known = {q.id for q in registry.queries}
     counted = [n for n in manifest.counters.queries if n not in known]
-    suspended = [n for n in manifest.suspended if int(n) not in known]
-    unused = [n for n in manifest.cursors if n not in cursors]
-    return Forgotten((*counted, *_heirs(registry, manifest)), tuple(suspended), tuple(unused))
+    suspended = tuple(n for n in manifest.suspended if n not in known)
+    unused = tuple(n for n in manifest.cursors if n not in sinks)
+    unshown = tuple(n for n in manifest.shown if n not in early)
+    return Forgotten((*counted, *_heirs(registry, manifest)), suspended, unused, unshown)
 
 
 def _heirs(registry: Registry, manifest: Manifest) -> dict[int, int]:

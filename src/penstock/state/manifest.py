@@ -6,29 +6,43 @@ snapshot, so that opening reads at most twice the state. A file that no entry na
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from penstock.errors import StateError
 from penstock.planner.counters import Counters
+from penstock.planner.decisions import Decided
+from penstock.planner.folding import FoldingStatistics
+from penstock.planner.orders.mode import ModeState
+from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.reached import Clock, Closing
+from penstock.state.buckets import Split
+from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.flushed import Flushed
+from penstock.state.owed import Owed, with_more, without_paid
 from penstock.state.result_files import ResultFile, ResultFiles
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile, SideFiles
+from penstock.state.suspension import Suspension
+from penstock.storage.codec import exact, plain
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 SNAPSHOT_EVERY = 64
-BEFORE, NOW = "before", "now"
+Ended = Literal["", "before", "now"]
+BEFORE: Ended = "before"
+NOW: Ended = "now"
 DECISIONS = 256  # that are kept
+FENCES = 1000  # that are kept
 DIGITS = 12  # of the number of a step in the name of its entry
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 # Punctuations of groups: a pattern, and the time below which no later row matches it.
@@ -66,15 +80,24 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, closed=tuple(known.items()), grown=())
 
 
+class Balance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The map of buckets from the next step on, see `buckets.BucketMap`, and the clock at which it was chosen."""
+
+    starts: tuple[int, ...]
+    splits: tuple[Split, ...]
+    at: float
+
+
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is no longer kept: counters of queries, suspensions of queries, and cursors."""
+    """What is no longer kept: counters and suspensions of queries, cursors of sinks, queries that were shown early."""
 
     counters: tuple[int, ...] = ()
-    suspended: tuple[str, ...] = ()
+    suspended: tuple[int, ...] = ()
     cursors: tuple[str, ...] = ()
+    shown: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.counters or self.suspended or self.cursors)
+        return self != Forgotten()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +109,10 @@ class Facts:
     `decisions` are the last ones. `closed` is the progress, by stream, up to which joins with windows that count rows,
     and aggregates, have been evaluated; `closed_groups` are the punctuations that closed windows of single groups ahead
     of it. `derived` is the last step whose results each derived stream has read. `flushed` are the positions of
-    aggregates with capped results, per range of keys.
+    aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
+    `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `epoch` is that of
+    the owner, and `fences` are the empty steps with which owners began (decision 0040).
+    `balance` is the map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -97,21 +123,26 @@ class Facts:
     final: bool = False
     progress: Mapping[str, Progress] = field(default_factory=dict)
     counters: Counters = field(default_factory=Counters)
-    cursors: Mapping[str, int] = field(default_factory=dict)
-    suspended: Mapping[str, str] = field(default_factory=dict)
-    orders: Mapping[str, Any] = field(default_factory=dict)
-    decisions: tuple[Mapping[str, Any], ...] = ()
+    cursors: Mapping[str, SinkCursor] = field(default_factory=dict)
+    shown: Mapping[int, Shown] = field(default_factory=dict)
+    suspended: Mapping[int, Suspension] = field(default_factory=dict)
+    orders: Mapping[str, ModeState] = field(default_factory=dict)
+    decisions: tuple[Decided, ...] = ()
     closed: Closings = ()
     derived: Mapping[str, int] = field(default_factory=dict)
     closed_groups: Mapping[str, Patterns] = field(default_factory=dict)
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
-    panes: Mapping[str, Any] = field(default_factory=dict)
-    folding: Mapping[str, Any] = field(default_factory=dict)
+    panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
+    folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
+    balance: Balance | None = None
+    owed: tuple[Owed, ...] = ()
+    epoch: int = 0
+    fences: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Facts):
-    """What one step changed. `forgotten` is no longer needed.
+    """What one step changed. `forgotten` is no longer needed, `paid` no longer owed.
 
     `ended` says by which punctuations it has closed groups: those BEFORE it, those NOW known, or none; `closed_groups`
     are those of streams that used others.
@@ -126,8 +157,9 @@ class Entry(Facts):
     results_removed: tuple[str, ...] = ()
     sides: tuple[SideFile, ...] = ()
     sides_removed: tuple[str, ...] = ()
-    ended: str = ""
+    ended: Ended = ""
     forgotten: Forgotten = Forgotten()  # noqa: RUF009  (frozen)
+    paid: tuple[Owed, ...] = ()
 
 
 FACTS = tuple(fact.name for fact in fields(Facts))
@@ -154,8 +186,7 @@ class Manifest(Facts):
         lost = entry.forgotten
         counters = self.counters
         if lost.counters:
-            left = {query: own for query, own in counters.queries.items() if query not in lost.counters}
-            counters = structs.replace(counters, queries=left)
+            counters = structs.replace(counters, queries=dict(_without(counters.queries, lost.counters)))
         counters = counters.plus(entry.counters)
         progress = {name: p.after(self.progress.get(name)) for name, p in entry.progress.items()}
         by = {BEFORE: self.progress, NOW: progress}.get(entry.ended, {})
@@ -164,15 +195,18 @@ class Manifest(Facts):
             self, step=entry.step, last_batch=entry.last_batch, identity=entry.identity, version=entry.version,
             clock=entry.clock,
             progress=progress, counters=counters, runs=runs, results=results, sides=sides,
-            cursors={n: c for n, c in {**self.cursors, **entry.cursors}.items() if n not in lost.cursors},
-            suspended={n: why for n, why in {**self.suspended, **entry.suspended}.items() if n not in lost.suspended},
+            cursors=_without({**self.cursors, **entry.cursors}, lost.cursors),
+            shown=_without({**self.shown, **entry.shown}, lost.shown),
+            suspended=_without({**self.suspended, **entry.suspended}, lost.suspended),
             final=entry.final,
             orders=dict(entry.orders) or self.orders, decisions=(*self.decisions, *entry.decisions)[-DECISIONS:],
             closed=tuple((c, v) for c, v in dict((*self.closed, *entry.closed)).items() if c.stream in entry.progress),
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
-            folding=dict(entry.folding) or self.folding,
+            folding=dict(entry.folding) or self.folding, balance=entry.balance or self.balance,
+            owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
+            epoch=entry.epoch, fences=(*self.fences, *entry.fences)[-FENCES:],
         )  # fmt: skip
 
     def whole(self) -> Entry:
@@ -181,6 +215,14 @@ class Manifest(Facts):
         facts["progress"] = {name: structs.replace(own, grown=None) for name, own in self.progress.items()}
         files = (tuple(self.runs.values()), tuple(self.results.values()), tuple(self.sides))
         return Entry(**facts, runs_added=files[0], results=files[1], sides=files[2])
+
+    @property
+    def worked(self) -> int:
+        """The last step that was no fence."""
+        step, fences = self.step, set(self.fences)
+        while step in fences:
+            step -= 1
+        return step
 
     def progress_values(self) -> dict[str, int]:
         return {name: p.value for name, p in self.progress.items()}
@@ -192,6 +234,10 @@ class Manifest(Facts):
 
     def runs_of(self, table: str) -> list[RunEntry]:
         return [r for r in self.runs.values() if r.table == table]
+
+
+def _without(found: Mapping[Key, Value], gone: Collection[Key]) -> Mapping[Key, Value]:
+    return {key: value for key, value in found.items() if key not in gone} if gone else found
 
 
 class ManifestLog:
@@ -206,11 +252,10 @@ class ManifestLog:
     def load(self) -> Manifest:
         """The manifest of the last committed step; an empty one if there is none."""
         steps = self.steps.numbers()
-        snapshot, manifest = self.snapshots.newest(), Manifest()
+        snapshot, manifest = self.snapshots.newest_sized(), Manifest()
         self._snapshot_bytes = self._bytes_since = 0
         if snapshot is not None:
-            manifest = manifest.apply(snapshot)
-            self._snapshot_bytes = self.store.size(self.snapshots.name(snapshot.step))
+            manifest, self._snapshot_bytes = manifest.apply(snapshot[0]), snapshot[1]
         for step in steps:
             if step <= manifest.step:
                 continue
@@ -222,21 +267,36 @@ class ManifestLog:
                 )
                 raise StateError(msg)
             try:
-                manifest = manifest.apply(self.steps.read(step))
+                entry, size = self.steps.sized(step)
             except FileNotFoundError:
                 raise StateError(f"{self.steps.label(step)} is missing; {RESTORE}") from None
-            self._bytes_since += self.store.size(self.steps.name(step))
+            if entry.epoch < manifest.epoch:
+                msg = (
+                    f"{self.steps.label(step)} is of epoch {entry.epoch} behind epoch {manifest.epoch}, so an engine "
+                    f"put it that had lost its lease, or somebody has copied it; {RESTORE}"
+                )
+                raise StateError(msg)
+            manifest = manifest.apply(entry)
+            self._bytes_since += size
         return manifest
 
-    def append(self, entry: Entry) -> None:
-        """Commit a step. Raises if another engine has committed it."""
-        if not self.steps.put(entry):
+    def append(self, entry: Entry) -> Entry:
+        """Commit a step; returns its record, with the owner's epoch. Raises if another engine has committed it."""
+        own = self.put(entry)
+        if own is None:
             msg = (
                 f"step {entry.step} was already committed by another engine on {self.store.label('')}; only one "
                 "may run at a time"
             )
             raise StateError(msg)
-        self._bytes_since += self.store.size(self.steps.name(entry.step))
+        return own
+
+    def put(self, entry: Entry) -> Entry | None:
+        """The same; None if another engine has committed the step."""
+        own = replace(entry, epoch=self.store.epoch) if entry.epoch != self.store.epoch else entry
+        size = self.steps.put(own)
+        self._bytes_since += size
+        return own if size else None
 
     def snapshot_if_due(self, manifest: Manifest) -> None:
         """A snapshot every so many steps, but only after the log has grown by its size: steps cost what they change."""
@@ -246,28 +306,26 @@ class ManifestLog:
 
     def snapshot(self, manifest: Manifest) -> None:
         """Write the whole manifest and drop the entries that two snapshots cover."""
-        if not self.snapshots.put(manifest.whole()):
+        size = self.snapshots.put(manifest.whole())
+        if not size:
             return
-        self._snapshot_bytes, self._bytes_since = self.store.size(self.snapshots.name(manifest.step)), 0
+        self._snapshot_bytes, self._bytes_since = size, 0
         snapshots = self.snapshots.numbers()
         for step in snapshots[:-2]:
             self.snapshots.delete(step)
+        fences = set(manifest.fences)  # which stay: whoever comes late finds the number taken
         for step in self.steps.numbers() if len(snapshots) > 1 else ():
-            if step <= snapshots[-2]:
+            if step <= snapshots[-2] and step not in fences:
                 self.steps.delete(step)
 
 
 def _encoded(entry: Entry) -> dict[str, Any]:
-    progress = {name: own.logged() for name, own in entry.progress.items()}
-    body: dict[str, Any] = msgspec.to_builtins(replace(entry, progress=progress), str_keys=True)
+    body = plain(replace(entry, progress={name: own.logged() for name, own in entry.progress.items()}))
+    for name in ("epoch", "fences"):  # only where owners have leases
+        if not body[name]:
+            del body[name]
     return body
 
 
 def _decoded(body: dict[str, Any]) -> Entry:
-    """The entry of a body, which has exactly the fields that this version writes."""
-    found = msgspec.convert(body, Entry, str_keys=True)
-    known = json.loads(json.dumps(_encoded(found)))
-    if known != body:
-        differ = sorted(name for name in {*known, *body} if known.get(name) != body.get(name) or name not in body)
-        raise ValueError(f"in {', '.join(differ)}")
-    return found
+    return exact(body, Entry, _encoded)

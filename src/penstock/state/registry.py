@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import StateError
-from penstock.model import Column, Reader, Sink, Stream
-from penstock.model.secrets import masked, withheld
+from penstock.model import Sink, Stream
+from penstock.model.secrets import masked
 from penstock.model.time import format_length
 from penstock.sql.words import words
 from penstock.state.buckets import BUCKETS
+from penstock.storage.codec import exact, plain
 from penstock.storage.faults import RESTORE
 from penstock.storage.log import Log
-from penstock.storage.seal import seal, unseal
 from penstock.storage.store import Store
 
 
@@ -53,11 +53,6 @@ class Reading:
     times: tuple[str, ...] = ()
     usual: str | None = None
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Reading:
-        columns = tuple((name, kind) for name, kind in data["columns"])
-        return cls(data["query"], data["id"], columns, tuple(data["times"]), data["usual"])
-
 
 @dataclass(frozen=True)
 class QueryRecord:
@@ -71,8 +66,7 @@ class QueryRecord:
     which aggregates over it, or a part of it, and is internal. A query over unions has one record per combination of
     their streams, with consecutive ids: the first is the query itself, and the others are parts of the one `united`.
     `flush` = (maximal results per step, windows by which this may delay a result), `emit` the interval at which open
-    windows of an aggregate are shown again, if it is not part of the text. With `any_order` its groups are numbered by
-    their texts, so that queries with the same groups share them; older records have them as written.
+    windows of an aggregate are shown again, if it is not part of the text.
     """
 
     id: int
@@ -97,7 +91,6 @@ class QueryRecord:
     owner: str | None = None
     flush: tuple[int, int] | None = None
     united: int | None = None
-    any_order: bool = True
     emit: int | None = None
 
     @property
@@ -183,30 +176,6 @@ class RegistryLog:
         """The newest version; 0 if there is none yet."""
         return max(self.versions.numbers(), default=0)
 
-    def forget_secrets(self) -> None:
-        """Remove secrets from a directory whose newest version has some: older versions of Penstock stored them.
-
-        Only the owner of the directory may do so. The newest goes last, so that a crash in between leaves a trace.
-        """
-        names = [self.versions.name(version) for version in self.versions.numbers()]
-        for name in names if names and self._without_secrets(names[-1]) is not None else ():
-            clean = self._without_secrets(name)
-            if clean is not None:
-                self.store.replace(name, clean)
-
-    def _without_secrets(self, name: str) -> bytes | None:
-        """The file without secrets; None if it has none."""
-        body = unseal(self.store.read(name), self.store.label(name))
-        found = False
-        places = [q["into"] for q in body["queries"]] + [s["source"] for s in body["streams"]]
-        for place in places:
-            if isinstance(place, dict):
-                given = place["options"]
-                pairs = tuple((k, v) for k, v in (given.items() if isinstance(given, dict) else given))
-                place["options"] = dict(withheld(pairs)) if isinstance(given, dict) else list(withheld(pairs))
-                found |= withheld(pairs) != pairs
-        return seal(body) if found else None
-
     def append(self, registry: Registry) -> None:
         if not self.versions.put(registry):
             msg = f"registry version {registry.version} was already written by another engine on {self.store.label('')}"
@@ -248,69 +217,11 @@ def _declared(record: QueryRecord) -> tuple[object, ...]:
 
 
 def _encode(registry: Registry) -> dict[str, Any]:
-    return {
-        "version": registry.version,
-        "next_id": registry.next_id,
-        "streams": [_encode_stream(r) for r in registry.streams.values()],
-        "queries": [
-            {**q.__dict__, "into": _encode_into(q.into), "reads": [r.__dict__ for r in q.reads]}
-            for q in registry.queries
-        ],
-        "settings": dict(registry.settings),
-        "bits": [[query, join, bit] for query, (join, bit) in registry.bits.items()],
-        "strategy": registry.strategy,
-        "stale": registry.stale,
-        "buckets": registry.buckets,
-    }
+    """Literal secrets are not stored, whoever declares them."""
+    streams = {name: replace(record, stream=record.stream.stored) for name, record in registry.streams.items()}
+    queries = (replace(q, into=q.into.stored) if isinstance(q.into, Sink) else q for q in registry.queries)
+    return plain(replace(registry, streams=streams, queries=tuple(queries)))
 
 
-def _encode_stream(record: StreamRecord) -> dict[str, Any]:
-    stream = record.stream
-    source = None if stream.source is None else {"format": stream.source.format, "options": list(stream.source.options)}
-    columns = [[c.name, c.type] for c in stream.columns]
-    patterns = [[c.name, c.type] for c in stream.patterns]
-    kept = {"generation": record.generation, "dropped": record.dropped, "shared": record.shared}
-    return {**stream.__dict__, "columns": columns, "patterns": patterns, "source": source, **kept}
-
-
-def _encode_into(into: Sink | str | None) -> Any:
-    return {"format": into.format, "options": dict(into.options)} if isinstance(into, Sink) else into
-
-
-def _decode(data: dict[str, Any]) -> Registry:
-    streams = {}
-    for item in data["streams"]:
-        kept = item.pop("generation"), item.pop("dropped"), item.pop("shared", None)
-        source = item["source"]
-        item["columns"] = tuple(Column(*c) for c in item["columns"])
-        item["patterns"] = tuple(Column(*c) for c in item.get("patterns", ()))
-        # Older versions stored secrets, which are not copied to later ones.
-        item["source"] = (
-            None if source is None else Reader(source["format"], tuple((k, v) for k, v in source["options"])).stored
-        )
-        streams[item["name"]] = StreamRecord(Stream(**item), *kept)
-    queries = []
-    for item in data["queries"]:
-        into = item["into"]
-        item["into"] = Sink(into["format"], **into["options"]).stored if isinstance(into, dict) else into
-        item["item_names"], item["item_types"] = tuple(item["item_names"]), tuple(item["item_types"])
-        item["key_types"] = tuple(tuple(t) for t in item["key_types"])
-        item["uses"] = tuple(item.get("uses", ()))
-        item["flush"] = tuple(item["flush"]) if item.get("flush") else None
-        item["types"] = tuple(tuple(t) for t in item.get("types", ()))
-        item["complete_from"] = tuple(tuple(c) for c in item["complete_from"])
-        item.setdefault("any_order", False)
-        item["reads"] = tuple(Reading.from_json(r) for r in item.get("reads", ()))
-        queries.append(QueryRecord(**item))
-    bits = {query: (join, bit) for query, join, bit in data["bits"]}
-    return Registry(
-        data["version"],
-        data["next_id"],
-        streams,
-        tuple(queries),
-        data["settings"],
-        bits,
-        data["strategy"],
-        data["stale"],
-        data.get("buckets", BUCKETS),
-    )
+def _decode(body: dict[str, Any]) -> Registry:
+    return exact(body, Registry)

@@ -25,8 +25,7 @@ from penstock.model.time import NEVER
 from penstock.planner.reached import Clock, Reached
 from penstock.state.buckets import BUCKETS, first_keys
 
-# Number of equal parts of a run, and the least rows for them.
-PARTS, SAMPLE = 8, 1024
+PARTS = 8  # of a run, with equal numbers of rows
 
 NO_PIECES: Mapping[int, Tumbling] = MappingProxyType({})
 
@@ -49,16 +48,22 @@ class Rows:
     def __len__(self) -> int:
         return len(self.key)
 
+    @property
+    def nbytes(self) -> int:
+        own = self.key.nbytes + self.time.nbytes + self.bits.nbytes
+        return int(own + sum(column.nbytes for column in self.columns.values()))
+
     def between(self, low: int, high: int | None) -> Rows:
         """The rows with low <= key < high (to the end if None): the slice that one task owns."""
         start = int(np.searchsorted(self.key, low))
-        return self._slice(start, len(self) if high is None else int(np.searchsorted(self.key, high)))
+        return self.part(start, len(self) if high is None else int(np.searchsorted(self.key, high)))
 
     def since(self, low: int, high: int) -> Rows:
         """The rows with low <= time < high, of rows sorted by time alone."""
-        return self._slice(*(int(i) for i in np.searchsorted(self.time, [low, high])))
+        return self.part(*(int(i) for i in np.searchsorted(self.time, [low, high])))
 
-    def _slice(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> Rows:
+        """The rows from one place to before another."""
         if start == 0 and stop == len(self):
             return self
         columns = {name: column.slice(start, stop - start) for name, column in self.columns.items()}
@@ -90,6 +95,8 @@ class RunEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checksum: int
     quantiles: tuple[int, ...] = ()
     fades: tuple[int, ...] = ()
+    blocks: int = 0  # see `blocks`; none if the run is one record batch
+    cold: bool = False
 
     def expired(self, progress: Reached) -> bool:
         """Whether every row has expired."""

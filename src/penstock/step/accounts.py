@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -15,9 +15,9 @@ from penstock.state.manifest import Entry, Manifest
 from penstock.state.result_files import ResultFile
 from penstock.state.run import RunEntry
 from penstock.state.side_files import SideFile
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.report import summed
-from penstock.step.suspended import RAISED
 from penstock.step.task import Reports
 
 
@@ -64,23 +64,24 @@ def with_dropped(entry: Entry, manifest: Manifest) -> Counters:
     return entry.counters.plus(lost)
 
 
-def suspended_by(network: Network, reports: Reports, before: Mapping[str, str]) -> dict[str, str]:
+def suspended_by(network: Network, reports: Reports, before: Collection[int]) -> dict[int, Suspension]:
     """Queries that can no longer be answered, or stop at their first error; the parts of a query stop together."""
-    found: dict[str, str] = {}
+    found: dict[int, Suspension] = {}
     refused = refused_by(reports)
     for query in network.queries:
         errors = sum(report.counters.query(query.id).errors for report in reports)
         if query.id in refused:
             why = refused[query.id]
         elif query.on_error == "stop" and errors:
-            why = f"an expression of the query raised on {errors} row(s), {RAISED}"
+            reason = f"an expression of the query raised on {errors} row(s), and on_error is 'stop'"
+            why = Suspension(reason, resumable=True)
         else:
             continue
-        found |= {str(q.id): why for q in network.parts_of(query) if str(q.id) not in before}
+        found |= {q.id: why for q in network.parts_of(query) if q.id not in before}
     return found
 
 
-def refused_by(reports: Reports) -> dict[int, str]:
+def refused_by(reports: Reports) -> dict[int, Suspension]:
     """Queries for which a task could not build the results, and why."""
     return {query: why for report in reports for query, why in report.refused.items()}
 

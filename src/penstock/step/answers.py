@@ -8,20 +8,24 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.kernels.matches import time_array
 from penstock.kernels.probe import Words
 from penstock.model import Expression, Ref, Stream
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.memory import Limits
+from penstock.planner.join import Member
 from penstock.planner.listed import bare
-from penstock.planner.network import Member, Network, StateTable
+from penstock.planner.network import Network
+from penstock.planner.state_table import StateTable
 from penstock.results.layout import OWN
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
 from penstock.step.keys import Valid
 from penstock.step.report import Report
 from penstock.step.results import Schemas, has_bit
-from penstock.step.rows import RowFile
+from penstock.step.rows import RowFile, relieve
 from penstock.storage.store import Store
 
 
@@ -34,7 +38,8 @@ class Answers:
     step: int
     schemas: Schemas
     bound: Bound
-    refused: dict[int, str] = field(default_factory=dict)
+    limits: Limits | None = None
+    refused: dict[int, Suspension] = field(default_factory=dict)
     errors: dict[int, int] = field(default_factory=dict)
     _files: dict[int, tuple[str, RowFile]] = field(default_factory=dict)
 
@@ -67,6 +72,8 @@ class Answers:
             self._count(entry.query, np.logical_or.reduce(watched) if watched else np.zeros(0, dtype=np.bool_))
             found = self._listed(members[entry.query], stream, columns, index)
             file.add(found, columns["_ts"].take(pa.array(index)).to_numpy())
+            if self.limits is not None:
+                relieve((file for _, file in self._files.values()), self.limits.work)
 
     def _count(self, query: int, raised: Valid) -> None:
         if raised.any():

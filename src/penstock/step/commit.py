@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import StateError
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.step.ports import Sinks, Source
 from penstock.storage.crash_points import kill_point
@@ -18,7 +19,7 @@ class Committed:
         self.store, self.source, self.sinks = store, source, sinks
         self.log = ManifestLog(store)
         self.manifest = manifest
-        self.cursors: Mapping[str, int] = {}
+        self.cursors: Mapping[str, SinkCursor] = {}
 
     def commit(self, record: Entry) -> None:
         """Commit the record of the next step.
@@ -29,13 +30,13 @@ class Committed:
         store, step = self.store, record.step
         # The source's files for the batch, since it does not sync them: the record must not outlive them.
         if record.batch is not None:
-            store.sync(self.source.durable_names(record.batch))
+            self.source.make_durable(record.batch)
         # Their writers sync the files; here the folders that name them.
         written = (("runs", record.runs_added), ("results", record.results), ("sides", record.sides))
         store.sync([f"{folder}/." for folder, files in written if files])
         kill_point("before_manifest", step)
         # Put if absent: of two engines on the directory only one commits this step.
-        self.log.append(record)
+        record = self.log.append(record)
         self.manifest = self.manifest.apply(record)
         kill_point("after_manifest", step)
         # How far sinks have come is in the record of the next step: a delivery may be repeated, with the same rows.
@@ -56,11 +57,9 @@ class Committed:
 
 def check_runs(store: Store, manifest: Manifest) -> None:
     """Missing or truncated state is found before anything starts; damaged bytes when a run is first opened."""
+    sizes = store.sizes("runs") if manifest.runs else {}
     for run in manifest.runs.values():
-        try:
-            size = store.size(run.name)
-        except (FileNotFoundError, NotADirectoryError):
-            size = None
+        size = sizes.get(run.name.removeprefix("runs/"))
         if size != run.bytes:
             state = "is missing" if size is None else f"has {size} bytes instead of {run.bytes}"
             msg = (

@@ -15,11 +15,14 @@ from penstock.model.limits import MOST_TAKEN
 from penstock.model.punctuation import TO, part_of
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.derived import DerivedStream
-from penstock.planner.network import Network, WindowAggregate
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached, as_answered
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.part import Part
 from penstock.results.read import ResultView
 from penstock.state.manifest import Manifest, Patterns, Progress
+from penstock.state.owed import before, of_joins
+from penstock.state.suspension import Suspension
 from penstock.step.taken import Taken
 
 KIND = "derived"  # of progress that follows from that of other streams
@@ -50,11 +53,18 @@ def moved(network: Network, manifest: Manifest, progress: Mapping[str, Progress]
     found = {}
     for derived in network.derived_streams:
         old = progress.get(derived.name, Progress(NEVER, NEVER, KIND))
-        value = max(old.value, derived.progress(as_answered(reached, derived.query)))
+        known = before(reached, of_joins(manifest.owed, _joins_of(network, derived))) if manifest.owed else reached
+        value = max(old.value, derived.progress(as_answered(known, derived.query)))
         if value > NEVER or old.newest > NEVER:
-            new = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, reached))
+            new = replace(old, value=value, kind=KIND, closed=_boxes(network, derived, known))
             found[derived.name] = old if new == old else replace(new, grown=None)
     return found
+
+
+def _joins_of(network: Network, derived: DerivedStream) -> set[str]:
+    """The joins that find the results of the query that is read, or of its parts."""
+    read = next(query for query in network.queries if query.id == derived.query)
+    return {network.bits[part.id][0] for part in network.parts_of(read)}
 
 
 def _boxes(network: Network, derived: DerivedStream, reached: Reached) -> Patterns:
@@ -94,7 +104,7 @@ def taken_in(network: Network, manifest: Manifest, views: Views) -> list[Taken]:
     left = too_many(network, manifest, views)
     found = []
     for derived in waiting(network, manifest, views):
-        if derived.name in left or all(str(query) in manifest.suspended for query in _readers(network, derived)):
+        if derived.name in left or manifest.suspended.keys() >= set(_readers(network, derived)):
             continue
         part = Part(since=taken[derived.name], until=manifest.step)
         found.append(Taken(derived, views(derived.query), manifest, part))
@@ -120,14 +130,14 @@ def _spread(network: Network, derived: DerivedStream) -> bool:
     return all(a.plan.spreads for a in network.aggregates if derived.name in a.streams)
 
 
-def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[str, str]:
+def suspended_by(network: Network, manifest: Manifest, views: Views) -> dict[int, Suspension]:
     """Queries that can no longer be answered, since the next step does not read their input; and why."""
-    found: dict[str, str] = {}
+    found: dict[int, Suspension] = {}
     left = too_many(network, manifest, views)
     for derived in network.derived_streams:
         if derived.name in left:
-            why = f"{left[derived.name]}; there, give windows a longer SLIDE or a shorter RANGE"
-            found |= {str(q): why for q in _readers(network, derived) if str(q) not in manifest.suspended}
+            why = Suspension(f"{left[derived.name]}; there, give windows a longer SLIDE or a shorter RANGE")
+            found |= {q: why for q in _readers(network, derived) if q not in manifest.suspended}
     return found
 
 

@@ -1,4 +1,4 @@
-"""Events of a run that become steps: rows come, time passes, queries begin from stored rows."""
+"""Events of a run that become steps: rows come, time passes, queries begin from stored rows, owed probes are run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.state.manifest import Progress
+from penstock.state.owed import Owed
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,11 @@ class TakeOver:
     queries: frozenset[int]
 
 
-Event = Batch | Tick | TakeOver
+@dataclass(frozen=True)
+class CleanUp:
+    """No rows, but time for probes that were put off: these parts of what is owed."""
+
+    owed: tuple[Owed, ...]
+
+
+Event = Batch | Tick | TakeOver | CleanUp

@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 
 from penstock.kernels.probe import word_count
 from penstock.model import Expression, Ref
-from penstock.planner.network import Join, Member, Network
+from penstock.planner.join import Join, Member
+from penstock.planner.network import Network
 from penstock.results.layout import computed_column
+from penstock.step.frugal import frugal
 from penstock.step.handover import finished_joins, handed_columns, prefixed
 from penstock.step.report import Report
 from penstock.step.results import ResultWriter, has_bit
@@ -24,6 +26,11 @@ from penstock.step.task import Plan, Task, report_batch, result_writer
 
 def finish_task(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> Iterator[pa.RecordBatch]:
     """The second Python stage: keep rows that still serve a query, write them, and complete the report."""
+    with frugal(task.limits):
+        yield from _finished(batches, plan, task)
+
+
+def _finished(batches: Iterator[pa.RecordBatch], plan: Plan, task: Task) -> Iterator[pa.RecordBatch]:
     network = plan.network
     joins = finished_joins(network)
     writers = {join.index: result_writer(plan, task, join) for join in joins}

@@ -22,8 +22,10 @@ from penstock.kernels.aggregate.stored import received, served
 from penstock.kernels.bits import bits_ids
 from penstock.kernels.delta import roles_of, row_order
 from penstock.kernels.probe import Words
-from penstock.planner.network import AggregateSource, StateTable, WindowAggregate
+from penstock.model.memory import Limits
 from penstock.planner.rollup import Rollup
+from penstock.planner.state_table import StateTable
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BucketMap
 from penstock.state.run import Rows
 from penstock.step.rollup import rolled_up
@@ -54,6 +56,7 @@ class Folder:
     table: StateTable
     cuts: Mapping[int, int]
     buckets: BucketMap
+    limits: Limits | None = None
     folded: int = 0  # rows
     sent: int = 0  # partials
     outside: dict[int, int] = field(default_factory=dict)  # by query: rows that it selects and has no window for
@@ -82,7 +85,8 @@ class Folder:
         for query, count in count_outside(self.aggregate.plan, rows).items():
             self.outside[query] = self.outside.get(query, 0) + count
         self._waiting.append(received(self.aggregate, self.source, rows))
-        if sum(map(len, self._waiting)) >= AT_ONCE:
+        waiting = sum(map(len, self._waiting))
+        if waiting >= AT_ONCE or (self.limits and sum(t.nbytes for t in self._waiting) > self.limits.work):
             self._fold()
 
     def take(self, rollup: Rollup, made: Mapping[int, Sequence[pa.Table]]) -> None:
@@ -97,9 +101,10 @@ class Folder:
 
     def full(self) -> Iterator[tuple[int, Partials]]:
         """What must be sent now because there is so much of it, as (task, partials)."""
-        if self._bytes() > MOST_BYTES:
+        most = MOST_BYTES if self.limits is None else self.limits.work
+        if self._bytes() > most:
             self._merge()
-            if self._bytes() > MOST_BYTES // 2:
+            if self._bytes() > most // 2:
                 yield from self._send()
 
     def rest(self) -> Iterator[tuple[int, Partials]]:
@@ -138,9 +143,9 @@ class Folder:
         self._held = {}
 
 
-def pack_partials(partials: Partials) -> Iterator[pa.Buffer]:
+def pack_partials(partials: Partials, largest: int | None = None) -> Iterator[pa.Buffer]:
     """Partials as Arrow streams of bounded size."""
-    return pack_table(partials.partials, {"table": partials.table, "pane_set": partials.pane_set})
+    return pack_table(partials.partials, {"table": partials.table, "pane_set": partials.pane_set}, largest)
 
 
 def unpack_partials(parcel: pa.Buffer) -> Partials:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from penstock.kernels.probe import word_count
-from penstock.planner.network import Join, Network, result_column
+from penstock.planner.join import Join, result_column
+from penstock.planner.network import Network
 from penstock.step.report import Report
 
 

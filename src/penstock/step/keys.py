@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.columns.hash import hash_bigint, hash_columns, whole_numbers
 from penstock.planner.keys import INTEGRAL
-from penstock.planner.network import StateTable, key_column
+from penstock.planner.state_table import StateTable, key_column
 from penstock.state.run import Ints
 
 Valid = npt.NDArray[np.bool_]

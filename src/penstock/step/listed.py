@@ -11,7 +11,7 @@ from penstock.model.expression import PSEUDO_ROLE, WINDOW_END, WINDOW_START
 from penstock.model.limits import MOST_BUILT
 from penstock.model.windows import AggregateWindow
 from penstock.planner.listed import bare
-from penstock.planner.network import AggregateMember
+from penstock.planner.window_aggregate import AggregateMember
 from penstock.step.rows import ROW_GROUP, RowFile
 from penstock.step.task import Task
 

@@ -17,21 +17,24 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.columns import verdict as verdicts
-from penstock.columns.hash import Ints, whole_numbers
-from penstock.columns.parcels import Rows, gathered, place, portions
+from penstock.columns.hash import Ints, hash_columns, is_hashable, whole_numbers
+from penstock.columns.parcels import Rows, Tasks, Turns, gathered, place, portions
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
-from penstock.kernels.compare import Evaluation
 from penstock.kernels.delta import wanted_bits
 from penstock.kernels.groups import group_bounds
 from penstock.kernels.probe import Words, to_words
 from penstock.model import Ref, Stream
+from penstock.model.memory import Limits
 from penstock.model.punctuation import part_of
 from penstock.model.time import NEVER
 from penstock.planner.counters import StreamCounters, TableCounters
 from penstock.planner.folding import foldable_tables
-from penstock.planner.network import AggregateSource, Network, StateTable, WindowAggregate, key_column
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.rollup import Rollup, is_cut_alike, rollup_of
+from penstock.planner.state_table import StateTable, key_column
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.progress import Seen, together
@@ -60,12 +63,19 @@ class Asked:
     store: Store
     progress: Reached
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
+    shared: frozenset[int] = frozenset()  # and those of whose split buckets all tasks with turns see the rows
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
     bound: Bound = field(default_factory=Bound)
     panes: Mapping[int, int] = field(default_factory=dict)  # query -> start of the panes that are not results yet
     folded: frozenset[int] = frozenset()  # aggregates of whose rows partials are sent
     rolled: Mapping[int, int] = field(default_factory=dict)  # those whose partials are made of another one's, and whose
+    limits: Limits | None = None  # of memory
+
+    @property
+    def parcel(self) -> int | None:
+        """The bytes of a parcel, if they are limited to less than usual; a single row may be larger."""
+        return None if self.limits is None else self.limits.parcel
 
 
 @dataclass
@@ -97,12 +107,13 @@ class Mapper:
         self._ends = {d.name: d.ticks.column.last for d in self.network.derived_streams if d.ticks is not None}
         self._foldable = foldable_tables(self.network) if self.only is None else {}
         self._rollups = self._rolled() if self.only is None else {}
-        self.answers = Answers(self.network, self.asked.store, self.asked.step, self.listed, self.asked.bound)
+        asked = self.asked
+        self.answers = Answers(self.network, asked.store, asked.step, self.listed, asked.bound, asked.limits)
 
     def read(self, piece: Piece, types: Types) -> Iterator[tuple[int, Rows]]:
         """The rows of a piece, as (task, rows). If Spark must read it, the report says so, and the step is repeated."""
         try:
-            for columns, text in piece.read(self.network, types):
+            for columns, text in piece.read(self.network, types, self.asked.limits):
                 yield from self.map_stream(piece.stream, columns, text)
         except Unreadable as reason:
             self.account.unreadable[piece.stream] = str(reason)
@@ -160,15 +171,39 @@ class Mapper:
                     self._watch.lap("fold")
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
-        placed = place(owned, everywhere, self.asked.buckets.tasks)
+        placed = place(owned, everywhere, self.asked.buckets.tasks, self._turns(tables, owned, keys, sent))
         self._watch.lap("place")
         for task, (index, masks) in enumerate(placed):
             if len(index) and self.only == task:
                 yield task, Rows(name, gathered(sent, users, index, masks), masks)
             elif self.only is None:
-                for part, own in portions(sent, index, masks):
+                for part, own in portions(sent, index, masks, self.asked.parcel):
                     yield task, Rows(name, gathered(sent, users, part, own), own)
         self._watch.lap("pack")
+
+    def _turns(
+        self,
+        tables: tuple[StateTable, ...],
+        owned: Tasks,
+        keys: Mapping[str, tuple[Ints, Valid]],
+        sent: Mapping[str, pa.Array],
+    ) -> Turns | None:
+        """Which tasks probe with rows of split buckets; None if there are none. It depends on the row alone."""
+        buckets = self.asked.buckets
+        if not buckets.splits:
+            return None
+        probers, splits = owned.copy(), np.full_like(owned, -1)
+        for number, table in enumerate(tables):
+            if not table.key or table.grouped or table.mapped:
+                continue  # nothing probes with its rows by a key
+            of_rows = np.where(owned[number] >= 0, buckets.split_of(keys[table.name][0]), -1)
+            places = np.flatnonzero(of_rows >= 0)
+            if len(places):
+                mixed = _mixed(sent, places)
+                probers[number, places] = buckets.whose_turn(of_rows[places], mixed)
+                if table.index in self.asked.shared:
+                    splits[number, places] = of_rows[places]
+        return Turns(probers, splits, buckets.probing)
 
     def partials(self, *, rest: bool) -> Iterator[tuple[int, Partials]]:
         """Partials of rows, as (task, partials): the `rest` of them after all rows, else what cannot wait."""
@@ -182,7 +217,7 @@ class Mapper:
         if table.index not in self._folders:
             aggregate, source = self._foldable[table.index]
             cuts = {m.id: self.asked.panes[m.id] for m in aggregate.members if m.id in self.asked.panes}
-            found = Folder(aggregate, source, table, cuts, self.asked.buckets)
+            found = Folder(aggregate, source, table, cuts, self.asked.buckets, self.asked.limits)
             if table.index in self._rollups:
                 other, rollup = self._rollups[table.index]
                 self._folder(self.network.tables[other]).rolls_up_to(found, rollup)  # which comes before this one
@@ -366,6 +401,12 @@ def is_sampled(table: StateTable, step: int) -> bool:
 
 def _no_keys(rows: int) -> tuple[Ints, Valid]:
     return np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.bool_)
+
+
+def _mixed(columns: Mapping[str, pa.Array], places: Ints) -> Ints:
+    """A hash of the rows at these places: of all that tasks need of them."""
+    picked = pa.array(places)
+    return hash_columns([own.take(picked) for own in columns.values() if is_hashable(own.type)], len(places))
 
 
 def _text_of(columns: Mapping[str, pa.Array], places: Ints) -> pa.Array:

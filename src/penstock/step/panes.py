@@ -17,7 +17,7 @@ from penstock.kernels.probe import word_count
 from penstock.model import Sliding
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
-from penstock.planner.network import AggregateMember, WindowAggregate
+from penstock.planner.window_aggregate import AggregateMember, WindowAggregate
 from penstock.results.layout import PANES, piece_columns
 from penstock.state.result_files import ResultFile
 from penstock.step.report import Report

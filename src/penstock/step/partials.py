@@ -26,15 +26,17 @@ from penstock.kernels.aggregate.keep import needed_until
 from penstock.kernels.aggregate.outside import count_outside
 from penstock.kernels.aggregate.stored import from_rows, received, refused, served, to_rows
 from penstock.kernels.aggregate.ticks import TooManyTicksError
+from penstock.model.memory import Limits
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.counters import PaneCounters
-from penstock.planner.network import AggregateSource, WindowAggregate
 from penstock.planner.panes import EITHER
 from penstock.planner.reached import Clock, Closing
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.buckets import BUCKETS
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed
 from penstock.state.run import Rows, RunEntry
+from penstock.state.suspension import Suspension
 from penstock.step.held import Held
 from penstock.step.panes import write_panes
 from penstock.step.windows import write_windows
@@ -43,7 +45,7 @@ from penstock.step.windows import write_windows
 def aggregate_rows(
     held: Held,
     aggregate: WindowAggregate,
-    fresh: Mapping[int, Rows],
+    fresh: Mapping[int, Sequence[Rows]],
     folded: Mapping[int, Mapping[int, Sequence[pa.Table]]],
 ) -> None:
     """Add new rows to partials, close the windows that progress has passed, and store the partials.
@@ -53,12 +55,19 @@ def aggregate_rows(
     kept: list[pa.Table] = []
     counts = held.report.table(aggregate.name)
     for source in aggregate.sources:
-        made = _made(held, aggregate, source, fresh.get(source.table))
-        if came := folded.get(source.table):
-            made = with_partials(aggregate.plan, made, came)
-        if made.tables:
-            kept += made.tables
-            counts.panes.add(PaneCounters(made.groups, made.made))
+        # Pieces of rows and of partials are stored as they come: a window merges them like those of several steps.
+        pieces = fresh.get(source.table, ())
+        made = _made(held, aggregate, source, pieces[0] if pieces else None)
+        came = folded.get(source.table)
+        parts = [] if came is None else in_parts(came, held.task.limits)
+        if parts:
+            made = with_partials(aggregate.plan, made, parts[0])
+        every = [made, *(_made(held, aggregate, source, rows) for rows in pieces[1:])]
+        every += [with_partials(aggregate.plan, Kept([], {}), part) for part in parts[1:]]
+        for made in every:
+            if made.tables:
+                kept += made.tables
+                counts.panes.add(PaneCounters(made.groups, made.made))
     added = [as_partials(aggregate.plan, table) for table in kept]
     before, now = aggregate.closed(held.task.progress)
     ahead = held.task.ahead
@@ -92,6 +101,24 @@ def aggregate_rows(
         _write(held, aggregate, table, 0)
 
 
+def in_parts(
+    came: Mapping[int, Sequence[pa.Table]], limits: Limits | None
+) -> Sequence[Mapping[int, Sequence[pa.Table]]]:
+    """Partials by pane set in parts that may be merged in memory."""
+    if limits is None:
+        return [came]
+    parts: list[dict[int, list[pa.Table]]] = []
+    size = limits.work
+    for number, tables in came.items():
+        for table in tables:
+            if size >= limits.work:
+                parts.append({})
+                size = 0
+            parts[-1].setdefault(number, []).append(table)
+            size += table.nbytes
+    return parts
+
+
 def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows: Rows | None) -> Kept:
     """The state of new rows of one state table. A query whose rows count at too many ticks cannot be answered."""
     if rows is None or not len(rows):
@@ -105,7 +132,7 @@ def _made(held: Held, aggregate: WindowAggregate, source: AggregateSource, rows:
     try:
         return keep_rows(aggregate.plan, table, cuts, before, slide)
     except TooManyTicksError as error:
-        why = f"{error}; give windows a longer SLIDE or a shorter RANGE"
+        why = Suspension(f"{error}; give windows a longer SLIDE or a shorter RANGE")
         held.report.refused.update((member.id, why) for member in aggregate.members)
         return Kept([], {})
 
@@ -141,8 +168,7 @@ def _shares(
 def _stored(held: Held, aggregate: WindowAggregate, entries: Sequence[RunEntry]) -> Iterator[tuple[RunEntry, pa.Table]]:
     """The stored partials and rows that this task serves."""
     for entry in entries:
-        rows = held.own(held.network.tables[aggregate.home], entry)
-        if rows is not None and len(rows):
+        for rows in held.own(held.network.tables[aggregate.home], entry):
             yield entry, from_rows(aggregate, rows)
 
 
@@ -167,7 +193,8 @@ def _kept_as_rows(held: Held, aggregate: WindowAggregate) -> npt.NDArray[np.bool
 def _write(held: Held, aggregate: WindowAggregate, table: pa.Table, level: int) -> None:
     for query, why in refused(aggregate.plan, table).items():
         name = next(q.name for q in held.network.queries if q.id == query)
-        held.report.refused.setdefault(query, f"query {name!r}: {why}; then drop the query and create it again")
+        again = f"query {name!r}: {why}; then drop the query and create it again"
+        held.report.refused.setdefault(query, Suspension(again))
     rows, closings = to_rows(aggregate, table), list[Clock](aggregate.closings)
     until = dict.fromkeys(closings, needed_until(aggregate.plan, int(rows.time.max())))
     table = replace(held.network.tables[aggregate.home], name=aggregate.name)

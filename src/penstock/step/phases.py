@@ -14,7 +14,7 @@ from penstock.planner.counters import TICK
 from penstock.state.manifest import BEFORE, NOW, Entry, Progress
 from penstock.step import derived, heard
 from penstock.step.accounts import counters_of, flushed_by, results_of, runs_of, sides_of, suspended_by, with_dropped
-from penstock.step.events import Batch, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, TakeOver, Tick
 from penstock.step.learn import arranged, folded
 from penstock.step.plan import State, StepPlan
 from penstock.step.task import Reports
@@ -51,7 +51,7 @@ def _suspension(done: Done) -> Changes:
     if done.plan.task is None:
         return {}
     found = suspended_by(network, done.reports, manifest.suspended)
-    if not isinstance(done.plan.event, TakeOver):
+    if not isinstance(done.plan.event, TakeOver | CleanUp):
         found |= derived.suspended_by(network, manifest, done.state.views)
     return {"suspended": found}
 
@@ -68,7 +68,7 @@ def _closing(done: Done) -> Changes:
     """Windows end by the progress of the plan: that of the previous step, or that of a tick."""
     network, plan = done.state.network, done.plan
     match plan.event:
-        case TakeOver():
+        case TakeOver() | CleanUp():
             return {}
         case Batch():
             return {"closed": closed_by(network, plan.reached, done.reports), "ended": BEFORE}
@@ -86,12 +86,17 @@ def _closing(done: Done) -> Changes:
 def _early_results(done: Done) -> Changes:
     """Early results, as shown; and the cursors of sinks."""
     task = done.plan.task
-    shown = {} if task is None else shown_by(task, done.clock)
-    return {"cursors": {**done.state.cursors, **shown}}
+    return {"cursors": done.state.cursors, "shown": {} if task is None else shown_by(task, done.clock)}
 
 
 def _slow_results(done: Done) -> Changes:
     return {"flushed": flushed_by(done.reports)}
+
+
+def _owing(done: Done) -> Changes:
+    """Probes that the step has put off, and those that it has run."""
+    task = done.plan.task
+    return {} if task is None else {"owed": task.deferred, "paid": task.owed}
 
 
 def _expiry(done: Done) -> Changes:
@@ -111,7 +116,7 @@ def _learning(done: Done) -> Changes:
     network, manifest, record = done.state.network, done.state.manifest, done.record
     if isinstance(done.plan.event, Batch):
         record = arranged(network, manifest, record)
-    if done.plan.task is not None and not isinstance(done.plan.event, TakeOver):
+    if done.plan.task is not None and not isinstance(done.plan.event, TakeOver | CleanUp):
         record = folded(network, manifest, record, done.state.tasks)
     return {"panes": record.panes, "folding": record.folding, "decisions": record.decisions}
 
@@ -129,13 +134,17 @@ class Phase:
 
 PHASES = (
     Phase("lateness", _lateness, ("progress", "groups"), ("progress",)),
-    Phase("writing", _writing, ("routes", "segments", "pieces", "taking_over"), ("runs_added", "results", "sides")),
+    Phase(
+        "writing", _writing, ("routes", "segments", "pieces", "taking_over", "limits"),
+        ("runs_added", "results", "sides"),
+    ),
     Phase("suspension", _suspension, ("suspended", "bound"), ("suspended",)),
     Phase("taking in", _taking_in, (), ("derived",)),
     Phase("closing", _closing, ("closed", "ahead", "newest", "panes"), ("closed", "ended", "closed_groups", "final")),
-    Phase("early results", _early_results, ("early",), ("cursors",)),
+    Phase("early results", _early_results, ("early",), ("cursors", "shown")),
     Phase("slow results", _slow_results, ("flushed",), ("flushed",)),
-    Phase("expiry", _expiry, ("runs", "merges"), ("runs_removed", "sides_removed")),
+    Phase("owing", _owing, ("deferred", "owed"), ("owed", "paid")),
+    Phase("expiry", _expiry, ("runs", "merges", "kept", "apart"), ("runs_removed", "sides_removed")),
     Phase(
         "counting", _counting, (), ("counters",), ("runs_added", "runs_removed", "sides", "sides_removed")
     ),
@@ -151,9 +160,12 @@ def fold(state: State, plan: StepPlan, reports: Reports, began: float, clock: fl
         number, identity = plan.event.number, plan.event.identity
         record = replace(record, batch=number, last_batch=number, identity=identity)
     done = Done(state, plan, reports, clock, progress, record)
+    changes: Changes = {}
     for phase in PHASES:
-        done = replace(done, record=replace(done.record, **phase.fold(done)))
-    return done.record, warnings
+        if phase.reads:
+            done, changes = replace(done, record=replace(done.record, **changes)), {}
+        changes.update(phase.fold(done))
+    return replace(done.record, **changes), warnings
 
 
 def begun(state: State, clock: float) -> Entry:

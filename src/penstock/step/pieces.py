@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.columns.hash import Ints
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 
 Text = Callable[[Ints], pa.Array]  # the whole rows at those places
@@ -29,8 +30,10 @@ class Piece(Protocol):
         """The approximate amount of work."""
         ...
 
-    def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
-        """All its rows in a mapper's form; raises Unreadable."""
+    def read(
+        self, network: Network, types: Types, limits: Limits | None = None
+    ) -> Iterator[tuple[dict[str, pa.Array], Text]]:
+        """All its rows in a mapper's form, some at a time; raises Unreadable."""
         ...
 
     def split(self) -> Sequence[Piece]:

@@ -7,22 +7,27 @@ Who runs the plan changes nothing in it (decision 0027): mappers and workers tur
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
-from penstock.state.buckets import BucketMap
+from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
+from penstock.state.owed import Owed
 from penstock.state.registry import Registry
-from penstock.state.sides import expired_sides, next_expiry
+from penstock.state.side_files import expired_sides, next_expiry
+from penstock.state.tiers import ALL_HOT, Tiers
 from penstock.step import derived
+from penstock.step.balancing import map_of
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
-from penstock.step.events import Batch, Event, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard
+from penstock.step.owing import Chosen, clean_up_task, put_off
 from penstock.step.taken import Taken
 from penstock.step.task import Task
 from penstock.step.windows_due import all_closed, ended_tables, held_back, is_unshown
@@ -36,7 +41,7 @@ class State:
     `manifest` is the committed state, `network` and `registry` are the queries, `cursors` say how far sinks have come,
     `heard` what the clock knows of streams. `routes` and `scans` are what the optimizer has chosen and measured.
     `views` give the results of queries to their readers. `sides_due` is the clock at which late and invalid rows
-    expire, if known.
+    expire, if known. `limits` are those of a task's memory, `tiers` say which state is cold.
     """
 
     manifest: Manifest
@@ -47,11 +52,15 @@ class State:
     routes: Routes
     views: derived.Views
     heard: Heard
-    cursors: Mapping[str, int]
+    cursors: Mapping[str, SinkCursor]
     scans: Scans
     bound: Bound = Bound()  # noqa: RUF009  (frozen)
     expire_every: int = 1  # steps between two rounds of dropping expired runs
     sides_due: float | None = None
+    limits: Limits | None = None
+    tiers: Tiers = ALL_HOT
+    put_off: Chosen = field(default_factory=Chosen)  # the buckets whose probes the next batch puts off
+    balanced: bool = True  # whether the map of buckets is the chosen one, and not the even one
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -85,13 +94,16 @@ def plan_step(state: State, event: Event, now: float) -> StepPlan | None:
             return _batch(state, event, now)
         case TakeOver():
             return _take_over(state, event, now)
+        case CleanUp():
+            return _clean_up(state, event, now)
         case Tick():
             return _tick(state, event, now)
 
 
 def _batch(state: State, event: Batch, now: float) -> StepPlan:
     """A step over rows uses the progress of the previous one: what its own rows say counts from the next one on."""
-    task = _task(state, state.manifest.progress, state.manifest.reached(), now)
+    deferred = put_off(state.network, state.manifest, state.routes, state.put_off, now)
+    task = _task(state, state.manifest.progress, state.manifest.reached(), now, deferred)
     gone = _expired_runs(state, task.progress) if task.step % state.expire_every == 0 else []
     return StepPlan(
         event,
@@ -107,10 +119,20 @@ def _batch(state: State, event: Batch, now: float) -> StepPlan:
 def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
     """Stored rows get the bits of new queries: their files are rewritten."""
     manifest = state.manifest
-    task = replace(_task(state, manifest.progress, manifest.reached(), now), merges=(), taking_over=event.queries)
+    task = _task(state, manifest.progress, manifest.reached(), now)
+    # Stored rows probe where they are stored: there are no turns.
+    task = replace(task, buckets=task.buckets.unsplit, merges=(), taking_over=event.queries)
     numbers = {t.index for t in state.network.tables if any(e.query in event.queries for e in t.entries)}
     replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
     return StepPlan(event, manifest.progress, task.progress, task, runs_removed=tuple(replaced))
+
+
+def _clean_up(state: State, event: CleanUp, now: float) -> StepPlan:
+    """Owed probes look for the partners that they had at their time; nothing else changes."""
+    manifest = state.manifest
+    task = _task(state, manifest.progress, manifest.reached(), now)
+    task = clean_up_task(task, state.network, manifest, event.owed)
+    return StepPlan(event, manifest.progress, task.progress, task)
 
 
 def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
@@ -140,7 +162,7 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
         )
     gone = _expired_runs(state, all_closed(network, values) if final else manifest.reached())
     changed = moved != dict(manifest.progress)
-    owed = any(manifest.cursors.get(sink, -1) != step for sink, step in state.cursors.items())
+    owed = any(manifest.cursors.get(sink, SinkCursor()) != cursor for sink, cursor in state.cursors.items())
     due = next_expiry(manifest.sides, state.retained) if state.sides_due is None else state.sides_due
     if not (changed or gone or final or owed or now >= due):
         return None
@@ -148,19 +170,24 @@ def _tick(state: State, event: Tick, now: float) -> StepPlan | None:
     return StepPlan(event, moved, ahead, runs_removed=tuple(gone), sides_removed=old)
 
 
-def _task(state: State, progress: Mapping[str, Progress], reached: Reached, now: float) -> Task:
+def _task(
+    state: State, progress: Mapping[str, Progress], reached: Reached, now: float, deferred: tuple[Owed, ...] = ()
+) -> Task:
     return compose_task(
         state.network,
         state.manifest,
         reached,
         progress,
         store=state.store,
-        buckets=BucketMap.even(state.tasks, state.registry.buckets),
+        buckets=map_of(state.manifest, state.tasks, state.registry.buckets, balanced=state.balanced),
         routes=state.routes,
         scans=state.scans,
         stale=state.registry.stale,
         bound=state.bound,
         clock=now,
+        limits=state.limits,
+        tiers=state.tiers,
+        deferred=deferred,
     )
 
 

@@ -6,8 +6,9 @@ mapper too, for its own share of them.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,15 +17,17 @@ import pyarrow as pa
 from penstock.columns.hash import bytes_of
 from penstock.columns.parcels import Rows as Received
 from penstock.columns.parcels import unpack
-from penstock.kernels.delta import Delta
+from penstock.kernels.delta import Delta, count_keys
 from penstock.planner.counters import TableCounters
-from penstock.planner.network import StateTable
+from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketTally
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
 from penstock.step.folding import unpack_partials
 from penstock.step.mapper import Mapper, is_sampled
 from penstock.step.report import Report, Watch
+from penstock.step.scratch import Bodies, Scratch
 from penstock.step.task import Plan, Task
 
 
@@ -35,11 +38,19 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
+    tally: BucketTally
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
+    scratch: Scratch = field(default_factory=Scratch)
+    _partials: Bodies = field(init=False)  # until all rows are there
+
+    def __post_init__(self) -> None:
+        limits = self.task.limits
+        self._partials = Bodies(self.scratch, sys.maxsize if limits is None else limits.piece)
 
     def deltas(self, batches: Iterator[pa.RecordBatch], watch: Watch) -> Fresh:
         """The rows of this step by table."""
-        made, rows = Deltas(self.plan.network, self.plan.truths), self.rows(batches)
+        made = Deltas(self.plan.network, self.plan.truths, self.task.limits, self.scratch)
+        rows = self.rows(batches)
         while (parcel := next(rows, None)) is not None:
             watch.lap("receive")
             made.take(parcel)
@@ -49,8 +60,9 @@ class Receiver:
         if self.report.unreadable:
             return Fresh()
         fresh = made.whole()
-        for index, delta in fresh.stored.items():
-            self._count(self.plan.network.tables[index], delta)
+        for index, deltas in fresh.stored.items():
+            self._count(self.plan.network.tables[index], deltas)
+        self.report.counters.engine.pieces += made.pieces
         watch.lap("prepare")
         return fresh
 
@@ -67,6 +79,10 @@ class Receiver:
             del batch
         for piece in self.task.pieces:
             yield from _held_by_nobody(mapper.read(piece, plan.types))
+        for body in self._partials.all():
+            came = unpack_partials(body)
+            self.tally.add_sorted("rows", came.partials.column("_key").to_numpy())
+            self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
         self.report.absorb(mapper.told())
 
     def _unpacked(self, batch: pa.RecordBatch) -> Iterator[Received]:
@@ -76,18 +92,20 @@ class Receiver:
             if kind == ACCOUNT:
                 self.report.absorb(Report.decode(body))
             elif kind == PARTIALS:
-                came = unpack_partials(body)
-                self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
+                self._partials.add(body)
             else:
                 yield unpack(body)
 
-    def _count(self, table: StateTable, delta: Delta) -> None:
+    def _count(self, table: StateTable, deltas: Sequence[Delta]) -> None:
         counts = self.report.table(table.name)
-        counts.shipped += len(delta.rows)
         if table.key:
-            counts.keys += delta.keys  # no key is in two tasks: the sum is that of the step
-        if is_sampled(table, self.task.step):
-            counts.add(_statistics(table, delta.rows))
+            counts.keys += count_keys(deltas)  # no key is in two tasks: the sum is that of the step
+        for delta in deltas:
+            counts.shipped += len(delta.rows)
+            if table.key:
+                self.tally.add_sorted("rows", delta.rows.key)
+            if is_sampled(table, self.task.step):
+                counts.add(_statistics(table, delta.rows))
 
 
 def _held_by_nobody(found: Iterator[tuple[int, Received]]) -> Iterator[Received]:

@@ -9,18 +9,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.kernels.matches import Matches, lookup
 from penstock.kernels.probe import Words
 from penstock.kernels.walk import Work
 from penstock.model.expression import PSEUDO_ROLE
+from penstock.model.memory import Limits
+from penstock.planner.join import Join, Member, result_column
 from penstock.planner.listed import bare
-from penstock.planner.network import Join, Member, Network, result_column
+from penstock.planner.network import Network
 from penstock.results.layout import OWN, computed_column
 from penstock.state.result_files import ResultFile
 from penstock.state.run import Ints
+from penstock.state.suspension import Suspension
 from penstock.step.bound import Bound
-from penstock.step.rows import RowFile
+from penstock.step.rows import RowFile, relieve
 from penstock.storage.store import Store
 
 Schemas = Mapping[int, pa.Schema]  # by query, for those with files of their own
@@ -36,7 +39,8 @@ class ResultWriter:
     step: int
     schemas: Schemas
     bound: Bound = field(default_factory=Bound)
-    refused: dict[int, str] = field(default_factory=dict)  # queries with too many results in this task, and why
+    limits: Limits | None = None
+    refused: dict[int, Suspension] = field(default_factory=dict)  # queries with too many results in this task, and why
     _own: dict[int, RowFile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,6 +66,8 @@ class ResultWriter:
             table, times = self._left(table, bits, times)
         if len(table):
             self._shared.add(table, times)
+        if self.limits is not None:
+            relieve([self._shared, *self._own.values()], self.limits.work)
 
     @property
     def is_full(self) -> bool:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from penstock.kernels.aggregate.close import merged_anew
 from penstock.kernels.aggregate.entries import patterns_of, together, with_patterns
 from penstock.kernels.aggregate.forms import pane_places
-from penstock.planner.network import AggregateSource, StateTable, WindowAggregate
 from penstock.planner.panes import PaneSet
 from penstock.planner.rollup import Rollup
+from penstock.planner.state_table import StateTable
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.step.keys import keys_of
 
 

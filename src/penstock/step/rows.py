@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ class RowFile:
     store: Store
     step: int
     encoded: Collection[str] = ()
+    most: int = MOST_HELD  # bytes that wait
     rows: int = 0
     min_time: int = FOREVER
     max_time: int = -FOREVER
@@ -33,6 +34,7 @@ class RowFile:
     _waiting: list[pa.Table] = field(default_factory=list)
     _held: int = 0  # rows
     _weight: int = 0  # bytes
+    _size: int = 0  # of the ended file
     _file: Any = None
     _stream: Any = None
     _writer: pq.ParquetWriter | None = None
@@ -44,8 +46,13 @@ class RowFile:
         self._held += len(table)
         self._weight += table.nbytes
         self.min_time, self.max_time = min(self.min_time, int(times.min())), max(self.max_time, int(times.max()))
-        if self._held >= ROW_GROUP or self._weight >= MOST_HELD:
-            self._flush()
+        if self._held >= ROW_GROUP or self._weight >= self.most:
+            self.flush()
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that wait to be written."""
+        return self._weight
 
     @property
     def bytes(self) -> int:
@@ -58,20 +65,20 @@ class RowFile:
 
     def close(self) -> bool:
         """End the file; returns whether there is one."""
-        if self._waiting:
-            self._flush()
+        self.flush()
         if self._writer is None:
             return False
         self._writer.close()
+        self._size = self._stream.tell()
         self._file.__exit__(None, None, None)
         return True
 
     def file(self, join: str, version: int, counts: Sequence[tuple[int, int]], kind: str) -> ResultFile:
         """The manifest's record of the ended file, with that many results of each query."""
-        size = self.store.size(self.name)
         return ResultFile(
-            self.name, join, self.step, version, self.rows, size, self.min_time, self.max_time, tuple(counts), kind
-        )
+            self.name, join, self.step, version, self.rows, self._size, self.min_time, self.max_time, tuple(counts),
+            kind
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Delete what was written."""
@@ -82,8 +89,11 @@ class RowFile:
             self.store.delete(self.name)
             self._writer = None
 
-    def _flush(self) -> None:
-        table = pa.concat_tables([t.cast(self._waiting[0].schema) for t in self._waiting])
+    def flush(self) -> None:
+        """Write what waits, as a row group."""
+        if not self._waiting:
+            return
+        table = pa.concat_tables([_as(self._waiting[0].schema, t) for t in self._waiting])
         self._waiting, self._held, self._weight = [], 0, 0
         if self._writer is None:
             self.name = file_name("results", self.step, "parquet")
@@ -97,7 +107,21 @@ class RowFile:
                 use_dictionary=encoded,
                 write_page_checksum=True,
             )
-        self._writer.write_table(table.cast(self._writer.schema))
+        self._writer.write_table(_as(self._writer.schema, table))
+
+
+def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def relieve(files: Iterable[RowFile], most: int) -> None:
+    """Write what waits in the largest of several files until no more than so many bytes wait in all."""
+    by_size = sorted(files, key=lambda file: file.waiting)
+    total = sum(file.waiting for file in by_size)
+    while total > most:
+        largest = by_size.pop()
+        total -= largest.waiting
+        largest.flush()
 
 
 def compression_of(table: pa.Table) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.columns.parcels import one_array
-from penstock.kernels.compare import Evaluation
+from penstock.columns.terms.evaluation import Evaluation
 from penstock.model import Ref, Term
 from penstock.planner.meaning import parts_of
 from penstock.step.pieces import Unreadable

@@ -7,38 +7,46 @@ which is up to the caller; each sees the state exactly as the previous step comm
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import StepError
+from penstock.model.memory import Limits
 from penstock.planner import pane_sharing
 from penstock.planner.network import Network
 from penstock.planner.steering import Steering
 from penstock.results.released import horizon
 from penstock.results.retention import following_upkeep
 from penstock.results.views import views_of
+from penstock.state.balance.policies import OFF
+from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
+from penstock.state.owed import Owed, without_paid
 from penstock.state.registry import QueryRecord, Registry
-from penstock.state.sides import next_expiry
+from penstock.state.side_files import next_expiry
+from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
+from penstock.step.balancing import Balancer, map_of
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
+from penstock.step.compose import choose_tiers
 from penstock.step.ending import ended, is_out, is_quiescent, most_ticks
-from penstock.step.events import Batch, Event, TakeOver, Tick
+from penstock.step.events import Batch, CleanUp, Event, TakeOver, Tick
 from penstock.step.heard import Heard, by_clock
 from penstock.step.layout import Layout
 from penstock.step.learn import Optimizer, rearranged
+from penstock.step.owing import Chosen, at_once
 from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
-from penstock.step.suspended import resumed
+from penstock.step.relief import Relief
 from penstock.step.task import Reports
-from penstock.step.upkeep import forget_streams, put_in_order
+from penstock.step.upkeep import forget_streams, put_in_order, resumed
 from penstock.storage.crash_points import kill_point
 from penstock.storage.store import Store
 
@@ -56,18 +64,26 @@ class Stepper:
         *,
         tasks: int,
         bound: Bound | None = None,
+        limits: Limits | None = None,
+        relief: Relief | None = None,
         expire_every: int = 1,
         follows_clock: bool = True,
         warnings: list[str] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """`bound` is the maximal output of one query in a step, `expire_every` the steps between two rounds of dropping
-        expired runs; `warnings` gets warnings about streams.
+        expired runs; `limits` what a task may have in memory; `warnings` gets warnings about streams; `clock`
+        tells the time, in seconds.
         """
         self.executor, self.source, self.sinks, self.catalog, self.store = executor, source, sinks, catalog, store
         self.tasks, self.bound, self.expire_every = tasks, bound or Bound(), expire_every
+        self.limits, self.tiers = limits, ALL_HOT
         self.views = partial(views_of, catalog)
-        self.heard = Heard(time.time(), follows_clock=follows_clock)
+        self.clock = clock
+        self.heard = Heard(clock(), follows_clock=follows_clock)
         self.warnings = [] if warnings is None else warnings
+        self.relief = relief or Relief()
+        self.put_off: Chosen | None = None  # instead of what the relief chooses
         self.last_reports: Reports = ()
         self.timings: dict[str, float] = {}
         self.last_active = time.monotonic()
@@ -76,10 +92,15 @@ class Stepper:
         """Continue from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
-        self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
+        choices = self.catalog.choices
+        self.optimizer = Optimizer(
+            lambda network, now: self.catalog.steer(network, now, self.tasks),
+            Balancer(choices.policy, choices.balancing),
+        )
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
+        self._choose_tiers()
 
     @property
     def manifest(self) -> Manifest:
@@ -110,7 +131,15 @@ class Stepper:
         return State(
             self.manifest, self.network, self.registry, self.store, self.tasks, self.optimizer.steering.routes,
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
+            limits=self.limits, tiers=self.tiers,
+            put_off=self.relief.chosen(self.network, self.registry) if self.put_off is None else self.put_off,
+            balanced=self.optimizer.balancer.policy != OFF,
         )  # fmt: skip
+
+    @property
+    def buckets(self) -> BucketMap:
+        """Which task serves which buckets in the next step."""
+        return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -135,9 +164,23 @@ class Stepper:
         """A step of its own: set the bits of new queries on stored rows, and find the results among them."""
         self._step(TakeOver(queries), self.state)
 
+    def clean_up(self, owed: Sequence[Owed] | None = None) -> None:
+        """Run these owed probes, all by default, in steps of their own."""
+        while left := self.manifest.owed if owed is None else owed:
+            now = at_once(left)
+            self._step(CleanUp(now), self.state)
+            owed = None if owed is None else without_paid(owed, now)
+
+    def pay(self, may: float) -> None:
+        """Run some owed probes, in about as many seconds."""
+        if self.manifest.owed:
+            started = time.perf_counter()
+            self._step(CleanUp(self.relief.due(self.manifest.owed)), self.state)
+            self.relief.paid(time.perf_counter() - started, may)
+
     def forget_streams(self) -> None:
         """Drop the progress of streams that no longer exist."""
-        if record := forget_streams(self.state, time.time()):
+        if record := forget_streams(self.state, self.clock()):
             self._commit(record)
 
     def resume(self, record: QueryRecord) -> None:
@@ -159,6 +202,7 @@ class Stepper:
 
     def finish(self) -> None:
         """The streams have ended: first those that are read, level by level the derived ones, then all is final."""
+        self.clean_up()
         own = {d.name for d in self.network.derived_streams}
         read = {n: ended(self.manifest, n) for n in self.network.streams if n not in own}
         for _ in range(most_ticks(self.network)):
@@ -177,7 +221,7 @@ class Stepper:
 
     def _step(self, event: Event, state: State, batch: Any | None = None, started: float | None = None) -> bool:
         """An event becomes a plan, reports, a record, and the next state; False if it changes nothing."""
-        began, step, rows = time.time(), state.manifest.step + 1, isinstance(event, Batch)
+        began, step, rows = self.clock(), state.manifest.step + 1, isinstance(event, Batch)
         if rows:
             kill_point("before_job", step)
         plan = plan_step(state, event, began)
@@ -188,9 +232,12 @@ class Stepper:
         ran = time.perf_counter()
         if rows:
             kill_point("after_job", step)
-        record, warnings = fold(state, plan, reports, began, time.time())
+        record, warnings = fold(state, plan, reports, began, self.clock())
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
+            seconds = ran - (planned if started is None else started)
+            of = plan.task.buckets
+            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, of)
             self.last_reports = reports
             self.heard = self.heard.after(reports, record.clock)
         self._warn(warnings)
@@ -208,7 +255,7 @@ class Stepper:
         """The reports of a step's tasks, and the seconds to plan their work."""
         if plan.task is None:
             return (), 0.0
-        if isinstance(plan.event, TakeOver):
+        if isinstance(plan.event, TakeOver | CleanUp):
             reports, planning = self.executor.take_over(plan.task), 0.0
         else:
             reports, planning = self.executor.run(plan.task, batch, plan.fresh)
@@ -221,10 +268,16 @@ class Stepper:
 
     def _commit(self, record: Entry) -> None:
         self.committed.commit(record)
+        self._choose_tiers()
+
+    def _choose_tiers(self) -> None:
+        """What is cold from the next step on."""
+        if self.limits is not None:
+            self.tiers = choose_tiers(self.tiers, self.network, self.manifest, self.limits.hot)
 
     def _upkeep(self) -> None:
         """Put the state in order, collect files that no manifest names, and choose chains anew."""
-        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), time.time()):
+        if record := put_in_order(self.state, self.sinks, partial(horizon, self.catalog), self.clock()):
             self._commit(record)
         collect_orphans(self.store, self.manifest)
         collect_versions(self.store, self.manifest)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.columns.hash import Ints, whole_numbers
 from penstock.columns.parcels import one_array
 from penstock.columns.verdict import event_time
+from penstock.model.memory import Limits
 from penstock.model.time import LATEST
 from penstock.planner.derived import LAST_TICK, DerivedStream, Ticks
 from penstock.planner.network import Network
@@ -22,6 +23,7 @@ from penstock.step.files import as_text
 from penstock.step.pieces import Text, Types, Unreadable, is_scannable
 
 AT_ONCE = 1 << 18  # rows, approximately
+LARGE_ROW = 1 << 10  # bytes
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,12 @@ class ResultPiece:
     def split(self) -> Sequence[ResultPiece]:
         return [self]
 
-    def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
+    def read(
+        self, network: Network, types: Types, limits: Limits | None = None
+    ) -> Iterator[tuple[dict[str, pa.Array], Text]]:
         label = self.view.store.label(self.file.name)
-        for table in self.view.selected(self.file, self.part, AT_ONCE):
+        rows = AT_ONCE if limits is None else min(AT_ONCE, limits.work // LARGE_ROW)
+        for table in self.view.selected(self.file, self.part, rows):
             yield laid_out(self.derived, table, network, types, label)
 
 

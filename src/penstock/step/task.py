@@ -9,13 +9,16 @@ import pyarrow as pa
 
 from penstock.kernels.aggregate.ahead import Ahead
 from penstock.kernels.groups import Closed
-from penstock.planner.network import Join, Network
+from penstock.model.memory import Limits
+from penstock.planner.join import Join
+from penstock.planner.network import Network
 from penstock.planner.reached import Reached
 from penstock.planner.routes import Routes
 from penstock.state.buckets import BucketMap
 from penstock.state.compaction import Merge
 from penstock.state.flushed import Flushed
 from penstock.state.manifest import Patterns
+from penstock.state.owed import Owed
 from penstock.state.run import RunEntry
 from penstock.step.bound import Bound
 from penstock.step.mapper import Asked
@@ -66,6 +69,11 @@ class Task:
     folded: frozenset[int] = frozenset()  # aggregates of whose rows mappers send partials
     # Those whose partials they make of another one's, and whose.
     rolled: Mapping[int, int] = field(default_factory=dict)
+    limits: Limits | None = None  # of memory
+    deferred: tuple[Owed, ...] = ()  # the probes that this step puts off
+    owed: tuple[Owed, ...] = ()  # those that it runs; then no rows are received
+    kept: Reached | None = None  # by which state expires, if owed probes may still need it: not `progress`
+    apart: int | None = None  # merged runs tell the steps of rows from this one on
 
     @property
     def asked(self) -> Asked:
@@ -76,12 +84,14 @@ class Task:
             self.store,
             self.progress,
             self.routes.replicated,
+            self.routes.shared,
             self.suspended,
             self.groups,
             self.bound,
             self.panes,
             self.folded,
             self.rolled,
+            self.limits,
         )
 
 
@@ -90,7 +100,7 @@ Reports = Sequence[Report]  # of the tasks of a step
 
 def result_writer(plan: Plan, task: Task, join: Join) -> ResultWriter:
     """The writer of a join's results in this task."""
-    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound)
+    return ResultWriter(plan.network, join, task.store, task.step, plan.listed, task.bound, task.limits)
 
 
 def report_batch(report: Report) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ items that need Spark are evaluated on read, when such rows are expanded.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,9 +20,10 @@ from penstock.kernels.probe import word_count
 from penstock.model import Landmark, PerRow, Sliding, SlidingRows
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import Windowed
-from penstock.planner.network import WindowAggregate
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.results.layout import FINAL, OWN, WINDOWS, measure_column
 from penstock.state.result_files import ResultFile
+from penstock.state.suspension import Suspension
 from penstock.step.held import Held
 from penstock.step.listed import MOST_LISTED, count_results, write_listed
 from penstock.step.report import Report
@@ -35,12 +37,13 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     task, report, version = held.task, held.report, held.network.version
     members = {m.id: m for m in aggregate.members}
     windowed = {q.query: q for q in aggregate.plan.queries}
-    tables, counts, ends = [], [], []
+    tables, ends = [], []
+    counts: Counter[int] = Counter()  # a query may close windows and show others early in the same step
     apart: set[int] = set()
     for found in closed:
         member = members[found.query]
         if found.refused is not None:
-            report.refused[member.id] = (
+            report.refused[member.id] = Suspension(
                 f"its results would be too many: {found.refused}; give it fewer windows (a longer SLIDE, a "
                 "shorter RANGE), or leave out what "
                 "needs each window by itself (LIMIT, flush=, HAVING over window_start and window_end)"
@@ -75,7 +78,7 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
             if results > len(rows):
                 stored = stored.append_column(RUN, rows.column(RUN))
         tables.append(stored)
-        counts.append((member.id, results))
+        counts[member.id] += results
         if _counted(windowed[found.query], member.id, rows, results, report):
             apart.add(member.id)
     if not tables:
@@ -88,7 +91,7 @@ def write_windows(aggregate: WindowAggregate, closed: Sequence[Closed], held: He
     size = write(task.store, name, table, **options)
     entry = ResultFile(
         name, aggregate.name, task.step, version, len(table), size, times["min"],
-        max([times["max"], *ends]), tuple(counts), WINDOWS,
+        max([times["max"], *ends]), tuple(counts.items()), WINDOWS,
     )  # fmt: skip
     report.add_file(entry, apart)
 

@@ -12,11 +12,9 @@ from penstock.kernels.groups import Closed, closed_keys
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.planner.reached import Closing, Reached
+from penstock.state.cursors import Shown
 from penstock.state.manifest import Closings, Manifest, Patterns, Progress
 from penstock.step.task import Reports, Task
-
-# Cursors of a query with early results: the step that last emitted them, and when.
-SHOWN, SHOWN_AT = "open windows of {}", "open windows of {} at"
 
 
 def held_back(network: Network, manifest: Manifest, reached: Reached, progress: Mapping[str, Progress]) -> bool:
@@ -79,24 +77,22 @@ def all_closed(network: Network, progress: Reached) -> Reached:
 
 def shown_now(network: Network, manifest: Manifest, clock: float) -> dict[int, int]:
     """The queries whose early results are due at this clock, each with the step that emitted them last."""
-    now, cursors, found = _microseconds(clock), manifest.cursors, {}
+    now, found = _microseconds(clock), {}
     for member in (m for a in network.aggregates for m in a.members):
-        shown = cursors.get(SHOWN_AT.format(member.id), NEVER)
-        if member.every is not None and now // member.every > shown // member.every:
-            found[member.id] = cursors.get(SHOWN.format(member.id), -1)
+        last = manifest.shown.get(member.id, Shown())
+        if member.every is not None and now // member.every > last.at // member.every:
+            found[member.id] = last.step
     return found
 
 
-def shown_by(task: Task, clock: float) -> dict[str, int]:
-    """The cursors of the early results that a step has emitted by this clock."""
-    now = _microseconds(clock)
-    return {SHOWN.format(q): task.step for q in task.early} | {SHOWN_AT.format(q): now for q in task.early}
+def shown_by(task: Task, clock: float) -> dict[int, Shown]:
+    """The queries whose early results a step has emitted by this clock."""
+    return dict.fromkeys(task.early, Shown(task.step, _microseconds(clock)))
 
 
-def shown_cursors(network: Network) -> set[str]:
-    """The names of the cursors of early results."""
-    early = [m.id for a in network.aggregates for m in a.members if m.every is not None]
-    return {cursor.format(query) for query in early for cursor in (SHOWN, SHOWN_AT)}
+def early_queries(network: Network) -> set[int]:
+    """The queries with early results."""
+    return {m.id for a in network.aggregates for m in a.members if m.every is not None}
 
 
 def is_unshown(network: Network, manifest: Manifest, clock: float) -> bool:

@@ -71,7 +71,8 @@ class FaultyStore:
         with self._lock:
             self.dead = True
             while self._held:
-                self._held.pop().close()
+                with suppress(Died):
+                    self._held.pop().__exit__(Died, Died(), None)
 
     def restarted(self, faults: Faults = NONE, *, power_cut: bool = False) -> FaultyStore:
         """The store for the next process. After a power cut, what was not durable may be as before, or partial."""
@@ -92,6 +93,14 @@ class FaultyStore:
     @property
     def root(self) -> str:
         return self.inner.root
+
+    @property
+    def epoch(self) -> int:
+        return self.inner.epoch
+
+    @property
+    def has_paths(self) -> bool:
+        return self.inner.has_paths
 
     def path(self, name: str) -> str:
         return self.inner.path(name)
@@ -115,6 +124,9 @@ class FaultyStore:
 
     def size(self, name: str) -> int:
         return self._look("size", name, self.inner.size)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        return self._look("sizes", folder, self.inner.sizes)
 
     def exists(self, name: str) -> bool:
         return self._look("exists", name, self.inner.exists)
@@ -164,6 +176,9 @@ class FaultyStore:
 
     def names(self, folder: str) -> list[str]:
         return self._look("names", folder, self.inner.names)
+
+    def check_owner(self) -> None:
+        self.inner.check_owner()
 
     @contextmanager
     def owner_lock(self, folder: str = "") -> Iterator[None]:

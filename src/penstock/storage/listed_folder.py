@@ -8,6 +8,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -16,8 +17,32 @@ import pyarrow.parquet as pq
 
 from penstock.errors import StateError
 from penstock.storage.local import LocalStore
+from penstock.storage.store import Store
 
 OWNER = "_penstock"  # a file that Spark and other readers of the folder ignore
+
+
+@dataclass(frozen=True)
+class ListedFolder:
+    """A folder of this machine."""
+
+    folder: str
+
+    def claim(self, owner: str) -> None:
+        claim(self.folder, owner)
+
+    def publish(self, name: str, tables: Iterator[pa.Table]) -> None:
+        publish(self.folder, name, tables)
+
+    def give(self, store: Store, file: str, name: str) -> None:
+        """Let a file of a store, which never changes, be one of the folder: by a link, if both are on a disk."""
+        if store.has_paths:
+            link(store.path(file), self.folder, name)
+        else:
+            save(store.map(file), self.folder, name)
+
+    def settle(self) -> None:
+        settle(self.folder)
 
 
 def claim(folder: str, owner: str) -> None:
@@ -52,6 +77,20 @@ def publish(folder: str, name: str, tables: Iterator[pa.Table]) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     settle(folder)
+
+
+def save(data: pa.Buffer, folder: str, name: str) -> None:
+    """Write the bytes of an immutable file into a claimed folder under a name, once."""
+    final = Path(folder) / name
+    if final.exists():
+        return
+    temporary = final.parent / f".{name}.{uuid.uuid4().hex}"
+    try:
+        temporary.write_bytes(data)
+        LocalStore(folder).sync([temporary.name])
+        temporary.rename(final)  # replaces an equal copy, if there is one
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def link(file: str, folder: str, name: str) -> None:

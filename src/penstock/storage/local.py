@@ -36,6 +36,14 @@ class LocalStore:
     durable: bool = True
     shared: bool = False
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
+    @property
+    def has_paths(self) -> bool:
+        return True
+
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
 
@@ -80,6 +88,13 @@ class LocalStore:
 
     def size(self, name: str) -> int:
         return Path(self.path(name)).stat().st_size
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        try:
+            with os.scandir(self.path(folder)) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
 
     def exists(self, name: str) -> bool:
         return Path(self.path(name)).is_file()
@@ -148,6 +163,9 @@ class LocalStore:
             return sorted(path.name for path in Path(self.path(folder)).iterdir())
         except FileNotFoundError:
             return []
+
+    def check_owner(self) -> None:
+        """A lock ends with its process."""
 
     @contextmanager
     def owner_lock(self, folder: str = "") -> Iterator[None]:

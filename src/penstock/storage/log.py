@@ -41,21 +41,35 @@ class Log(Generic[Record]):
 
     def read(self, number: int) -> Record:
         """A record; raises FileNotFoundError, and StateError if it is not what was put."""
-        return load(self.store, self.name(number), self.decode, **{self.key: number})
+        return self.sized(number)[0]
+
+    def sized(self, number: int) -> tuple[Record, int]:
+        """The same with the length of its file in bytes."""
+        data = self.store.read(self.name(number))
+        return load(data, self.label(number), self.decode, **{self.key: number}), len(data)
 
     def newest(self) -> Record | None:
         """The last record, while others may add and delete records; None if there is none."""
+        found = self.newest_sized()
+        return None if found is None else found[0]
+
+    def newest_sized(self) -> tuple[Record, int] | None:
+        """The same with the length of its file in bytes."""
         while known := self.numbers():
             try:
-                return self.read(known[-1])
+                return self.sized(known[-1])
             except FileNotFoundError:
                 continue  # it was deleted since it was listed, so there is a later one
         return None
 
-    def put(self, record: Record) -> bool:
-        """Add a record; False, and nothing added, if there is one of that number."""
-        body = self.encode(record)
-        return self.store.put_if_absent(self.name(body[self.key]), seal(body))
+    def put(self, record: Record) -> int:
+        """Add a record; returns the length of its file in bytes, or 0, with nothing added, if there is one already."""
+        data = self.sealed(record)
+        return len(data) if self.store.put_if_absent(self.name(self.encode(record)[self.key]), data) else 0
+
+    def sealed(self, record: Record) -> bytes:
+        """The content of its file."""
+        return seal(self.encode(record))
 
     def delete(self, number: int) -> None:
         """Delete a record that is no longer needed."""

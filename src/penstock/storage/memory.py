@@ -30,6 +30,14 @@ class MemoryStore:
     _owners: dict[str, str] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
+    @property
+    def has_paths(self) -> bool:
+        return False
+
     def path(self, name: str) -> str:
         msg = f"{self.label(name)} lies in memory, where no other program can read it; use a state directory on disk"
         raise StateError(msg)
@@ -61,6 +69,11 @@ class MemoryStore:
 
     def size(self, name: str) -> int:
         return len(self._get(name).data)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        with self._lock:
+            found = self._folders.get(_plain(folder), {})
+            return {name: len(file.data) for name, file in found.items() if file is not None}
 
     def exists(self, name: str) -> bool:
         return self._find(name) is not None
@@ -110,6 +123,9 @@ class MemoryStore:
     def names(self, folder: str) -> list[str]:
         with self._lock:
             return sorted(self._folders.get(_plain(folder), ()))
+
+    def check_owner(self) -> None:
+        """A lock ends with its process."""
 
     @contextmanager
     def owner_lock(self, folder: str = "") -> Iterator[None]:

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
 from penstock.storage.store import Store
+
+THREADS_BYTES = 1 << 20  # the least size of a file whose columns are read by several threads
 
 # Spark's options to verify the checksums too.
 VERIFIED = {"parquet.page.verify-checksum.enabled": "true"}
@@ -29,9 +32,11 @@ class Listed(Protocol):
 
 def write(store: Store, name: str, table: pa.Table, **options: Any) -> int:
     """Write a new file; returns its length in bytes."""
-    with store.create(name) as file:
-        pq.write_table(table, file, write_page_checksum=True, **options)
-    return store.size(name)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, write_page_checksum=True, **options)
+    data = sink.getvalue()
+    store.write(name, data)
+    return int(data.size)
 
 
 def checked(store: Store, file: Listed) -> str:
@@ -51,16 +56,23 @@ def paths(store: Store, files: Iterable[Listed]) -> list[str]:
     return [store.path(checked(store, file)) for file in files]
 
 
-def read(store: Store, name: str, **options: Any) -> pa.Table:
+def read(store: Store, name: str) -> pa.Table:
     """The rows of such a file; raises StateError if a page of it has changed."""
     with _opened(store, name) as file:
-        return pq.read_table(file, page_checksum_verification=True, **options)
+        return pq.ParquetFile(file, page_checksum_verification=True).read(use_threads=_pays(file))
+
+
+def read_some(store: Store, name: str, columns: Sequence[str], filters: pc.Expression) -> pa.Table:
+    """The same of some columns and rows."""
+    with _opened(store, name) as file:
+        return pq.read_table(file, columns=list(columns), filters=filters, page_checksum_verification=True)
 
 
 def batches(store: Store, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same piece by piece."""
     with _opened(store, name) as file:
-        yield from pq.ParquetFile(file, page_checksum_verification=True).iter_batches(columns=list(columns))
+        opened = pq.ParquetFile(file, page_checksum_verification=True)
+        yield from opened.iter_batches(columns=list(columns), use_threads=_pays(file))
 
 
 def columns(store: Store, name: str) -> list[str]:
@@ -72,6 +84,11 @@ def metadata(store: Store, name: str) -> pq.FileMetaData:
     """The metadata of a file."""
     with _opened(store, name) as file:
         return pq.read_metadata(file)
+
+
+def _pays(file: pa.BufferReader) -> bool:
+    """Whether threads cost less than they save."""
+    return bool(file.size() >= THREADS_BYTES)
 
 
 @contextmanager

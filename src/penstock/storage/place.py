@@ -27,4 +27,8 @@ def local_path(given: str | PathLike[str], what: str, remedy: str) -> str:
 
 def state_path(given: str | PathLike[str]) -> str:
     """The path of a state directory."""
-    return local_path(given, "state directory", "give one on a local disk, or on a file system that is mounted here")
+    return local_path(
+        given,
+        "state directory",
+        "give one on a local disk, on a file system that is mounted here, or in an object store (s3://, gs://, az://)",
+    )

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from penstock.errors import StateError
 from penstock.storage.faults import RESTORE, damaged
-from penstock.storage.store import Store
 
-# 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock
-FORMAT = 3
+# 1: partials of aggregates named the query whose bits they share; 2: counters by texts, files of sides without a clock;
+# 3: cursors of sinks and of early results in one mapping, reasons of suspensions without their remedy, secrets
+FORMAT = 4
 
 # By format: what makes a body of the next format of one, where that is little work. Bodies of other formats are
 # refused.
@@ -48,10 +48,9 @@ def unseal(data: bytes, path: str) -> dict[str, Any]:
     return body
 
 
-def load(store: Store, name: str, decode: Callable[[dict[str, Any]], Found], **holds: int) -> Found:
-    """The content of a sealed file, which must contain these numbers, or it is a copy. Raises FileNotFoundError."""
-    path = store.label(name)
-    body = unseal(store.read(name), path)
+def load(data: bytes, path: str, decode: Callable[[dict[str, Any]], Found], **holds: int) -> Found:
+    """The content of a sealed file with these bytes, which must contain these numbers, or it is a copy."""
+    body = unseal(data, path)
     for key, number in holds.items():
         if body.get(key) != number:
             msg = (

@@ -1,4 +1,4 @@
-"""Where files are: what the engine and its views need of a file system, so that object stores can replace a local disk.
+"""Where files are: what the engine and its views need of a file system, or of an object store in its place.
 
 Everything durable goes through a `Store` (decision 0033). Names are relative and use `/`; a folder exists once a file
 is in it. Readers never find data by listing a folder: names come from the manifest. Other programs (Spark) reach files
@@ -35,6 +35,14 @@ class Store(Protocol):
     def root(self) -> str:
         """The place in messages."""
 
+    @property
+    def epoch(self) -> int:
+        """The number of the lease by which this object owns the store; 0 where a lock ends with its process."""
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether other programs (Spark) reach files by `path`."""
+
     def path(self, name: str) -> str:
         """The full path or URL under which other programs (Spark) reach the file; StateError if there is none."""
 
@@ -48,10 +56,13 @@ class Store(Protocol):
         """A new file to write in pieces; durable when the context ends, deleted on an error. Raises FileExistsError."""
 
     def make(self, folder: str) -> None:
-        """Ensure that a folder exists, for other programs to write to."""
+        """Ensure that other programs can write to a folder, if they can reach it at all."""
 
     def size(self, name: str) -> int:
         """The file's length in bytes; raises FileNotFoundError."""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The lengths in bytes of the files in a folder, by their names in it: cheaper than one by one."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of that name."""
@@ -85,6 +96,9 @@ class Store(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Names in a folder, for collecting orphans and finding the log; never for reading data."""
+
+    def check_owner(self) -> None:
+        """Raise StateError if this object has owned the store, and another owner has taken over since."""
 
     def owner_lock(self, folder: str = "") -> AbstractContextManager[None]:
         """Own the store, or a folder of it, exclusively, in this process and across processes.

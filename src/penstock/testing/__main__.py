@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 from penstock.planner.build import STRATEGIES
 from penstock.testing.generate import FAULTS, scenario
 from penstock.testing.queries import KINDS, OVER
 from penstock.testing.runner import Story
+from penstock.testing.scenario import Scenario
 from penstock.testing.shrink import failure, shrunk
+from penstock.testing.stores import STORES
 
 Cells = Counter[tuple[str, str, str]]
 AT_ONCE = 20  # scenarios per process at a time
 MOST_SECONDS = 30  # for one scenario, which takes less than one
 
 
-def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
+def on(seed: int, store: str) -> Scenario:
+    """The scenario of a seed, with the state in a store of this kind."""
+    found = scenario(seed)
+    return replace(found, options=replace(found.options, store=store))
+
+
+def tried(seeds: Iterable[int], store: str = "memory") -> tuple[Cells, dict[int, str]]:
     """The coverage of the scenarios of these seeds, and the failures by seed."""
     cells, wrong = Cells(), dict[int, str]()
+    gc.collect()
+    gc.freeze()  # what is imported stays, and need not be searched for garbage over and over
     for seed in seeds:
-        story = Story(scenario(seed))
+        story = Story(on(seed, store))
         try:
             story.tell()
         except Exception as error:  # noqa: BLE001  (whatever it is, it is what is looked for)
@@ -34,7 +47,7 @@ def tried(seeds: Iterable[int]) -> tuple[Cells, dict[int, str]]:
     return cells, wrong
 
 
-def _bounded(seed: int) -> dict[int, str]:
+def _bounded(seed: int, store: str) -> dict[int, str]:
     """What is wrong with a scenario, which may also never end."""
 
     def too_long(_signal: int, _frame: object) -> None:
@@ -43,20 +56,20 @@ def _bounded(seed: int) -> dict[int, str]:
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(MOST_SECONDS)
     try:
-        return tried([seed])[1]
+        return tried([seed], store)[1]
     finally:
         signal.alarm(0)
 
 
-def all_tried(seeds: Iterable[int], jobs: int) -> tuple[Cells, dict[int, str]]:
+def all_tried(seeds: Iterable[int], jobs: int, store: str = "memory") -> tuple[Cells, dict[int, str]]:
     """The same by several processes."""
     if jobs == 1:
-        return tried(seeds)
+        return tried(seeds, store)
     cells, wrong = Cells(), dict[int, str]()
     with ProcessPoolExecutor(jobs) as pool:
         known = list(seeds)
         parts = [known[start : start + AT_ONCE] for start in range(0, len(known), AT_ONCE)]
-        for more, failed in pool.map(tried, parts):
+        for more, failed in pool.map(partial(tried, store=store), parts):
             cells.update(more)
             wrong |= failed
     return cells, wrong
@@ -86,21 +99,22 @@ def main() -> int:
     parser.add_argument(
         "--first", action="store_true", help="stop at the first one that is wrong, and say no more than its seed"
     )
+    parser.add_argument("--store", choices=tuple(STORES), default="memory", help="where state is")
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.count)
     if asked.show:
-        print(*map(scenario, seeds), sep="\n")
+        print(*(on(seed, asked.store) for seed in seeds), sep="\n")
         return 0
     if asked.first:
-        found = next((wrong for seed in seeds if (wrong := _bounded(seed))), None)
+        found = next((wrong for seed in seeds if (wrong := _bounded(seed, asked.store))), None)
         print(found or f"{len(seeds)} scenarios, none is wrong")
         return 1 if found else 0
     started = time.perf_counter()
-    cells, wrong = all_tried(seeds, asked.jobs)
+    cells, wrong = all_tried(seeds, asked.jobs, asked.store)
     print(*table(cells), sep="\n")
     print(f"{len(seeds)} scenarios in {time.perf_counter() - started:.1f} s, {len(wrong)} wrong: {list(wrong)}")
     for seed in wrong:
-        small = shrunk(scenario(seed))
+        small = shrunk(on(seed, asked.store))
         print(f"\n{failure(small) or wrong[seed]}\n{small}")
     return 1 if wrong else 0
 

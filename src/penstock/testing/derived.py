@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.errors import RegistrationError
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
 from penstock.step.pieces import Piece, Text, Types
 from penstock.step.taken import Taken, laid_out
@@ -33,7 +34,12 @@ class TablePiece:
     def split(self) -> Sequence[Piece]:
         return [self]
 
-    def read(self, network: Network, types: Types) -> Iterator[tuple[dict[str, pa.Array], Text]]:
+    def read(
+        self,
+        network: Network,
+        types: Types,
+        limits: Limits | None = None,  # noqa: ARG002  (of rows in memory anyway)
+    ) -> Iterator[tuple[dict[str, pa.Array], Text]]:
         for view in self.taken.views:
             tables = view.tables(self.taken.manifest, self.taken.part)
             if tables is None:

@@ -7,6 +7,7 @@ need Spark are refused by name.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,11 +22,13 @@ from penstock.catalog.choices import Choices
 from penstock.catalog.terms_analysis import TermsAnalysis
 from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
+from penstock.model.memory import Limits
 from penstock.reference import Row
 from penstock.results.views import results_table
 from penstock.sql import AdvanceStream, AlterStream, CreateQuery, DropQuery, DropStream, altered, parse_script
-from penstock.state.manifest import Manifest, ManifestLog
+from penstock.state.manifest import Entry, Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
+from penstock.state.run import Rows, RunEntry, decode_run
 from penstock.storage.memory import MemoryStore
 from penstock.testing.executor import InProcess, Manner
 from penstock.testing.run import Run
@@ -45,14 +48,17 @@ class Engine:
         expire_every: int = 1,
         manner: Manner | None = None,
         chance: random.Random | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = MemoryStore() if store is None else store
         self.source = HandedOver() if source is None else source
-        self.tasks, self.expire_every = tasks, expire_every
+        self.tasks, self.expire_every, self.limits, self.clock = tasks, expire_every, limits, clock
         self.executor = InProcess(manner or Manner(), chance or random.Random(0))
         self.catalog = Catalog(self.store, TermsAnalysis(), choices or Choices())
         self.run: Run | None = None
         self.ended: Run | None = None  # the last one
+        self._left: Manifest | None = None  # what it has left in the store
 
     # -- declaring: before the start, or while it runs at the next step boundary ----------------------------------
 
@@ -99,7 +105,17 @@ class Engine:
         if self.run is not None:
             raise StateError(f"this engine already runs on {self.store.root}; stop it first")
         self.catalog.check_streams()
-        self.run = Run(self)
+        self.run = Run(
+            self.catalog,
+            self.store,
+            self.source,
+            self.executor,
+            tasks=self.tasks,
+            expire_every=self.expire_every,
+            limits=self.limits,
+            clock=self.clock,
+        )
+        self._left = None
         self.run.take_planned()
 
     def take(self, **rows: Sequence[Row]) -> None:
@@ -119,17 +135,33 @@ class Engine:
         """End after the last step; with `final` the streams have ended, and everything closes."""
         self._started.stop(final=final)
         self.ended, self.run = self.run, None
+        self._left = ManifestLog(self.store).load()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def results(self, name: str) -> list[tuple[Any, ...]]:
-        """The committed results of a query, times as whole microseconds."""
-        return tuples(results_table(self.catalog, name, self.manifest))
+    def results(self, name: str, manifest: Manifest | None = None) -> list[tuple[Any, ...]]:
+        """The committed results of a query, now or as of an earlier state; times as whole microseconds."""
+        return tuples(results_table(self.catalog, name, manifest or self.manifest))
+
+    def record(self, step: int) -> Entry:
+        """What a step has changed, with its own counters; those of the manifest are totals."""
+        return ManifestLog(self.store).steps.read(step)
+
+    def rows(self, run: RunEntry) -> Rows:
+        """The stored rows of a run that the manifest still names."""
+        return decode_run(self.store.map(run.name), run, self.store.label(run.name))
 
     @property
     def manifest(self) -> Manifest:
         """The last committed state."""
-        return ManifestLog(self.store).load() if self.run is None else self.run.stepper.manifest
+        if self.run is not None:
+            return self.run.stepper.manifest
+        return ManifestLog(self.store).load() if self._left is None else self._left
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """The streams that are read."""
+        return self._started.stepper.layout.order
 
     @property
     def _started(self) -> Run:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.model import Column, Stream
-from penstock.model.time import LATEST, SECOND
+from penstock.model.time import DAY, LATEST, SECOND
 from penstock.planner.build import STRATEGIES
 from penstock.reference import Row
 from penstock.storage.crash_points import POINTS
 from penstock.testing.queries import (
     COLUMNS,
     FROM_STATE,
+    IN_STEP,
     KINDS,
     LATER,
     LENGTHS,
+    LISTED,
     OVER,
     PUNCTUATION,
     SEQUENCE,
+    SLOW,
     TIME,
+    UNLIMITED,
     VALUES,
     Draw,
     over_query,
@@ -31,19 +35,23 @@ from penstock.testing.scenario import (
     Add,
     Advance,
     Batch,
+    CleanUp,
     Delay,
     Drop,
     Event,
     Fault,
     Options,
+    Pressure,
     Restart,
     Scenario,
     SinkFails,
     Tick,
+    Wait,
 )
 
-NAMED = tuple(point for point in POINTS if point != "after_link")  # which only files on a disk reach
-FAULTS = (*NAMED, "operation", "power", "error", "unclear")
+FAULTS = (*POINTS, "operation", "power", "error", "unclear")
+LINKED = "after_link"  # which only folders reach
+FOLDERS = 0.08  # of all scenarios have sinks that are folders, which cost most
 BATCHES = (6, 6, 6, 6, 7, 8)
 TASKS = (1, 1, 1, 1, 1, 1, 2, 2, 3, 4)
 KEYS = (4, 8, 8, 16)
@@ -76,9 +84,27 @@ def scenario(seed: int) -> Scenario:
         if number == restart or chance.random() < 0.03:
             events.append(Restart(chance.choice(TASKS), crash=chance.random() < 0.5))
         if chance.random() < 0.16:
-            events.append(_fault(chance))
-        events.append(rows.batch(total // batches))
-    return Scenario(seed, streams, _options(chance), tuple(events))
+            events.append(_fault(chance, known.values()))
+        batch, seconds = rows.batch(total // batches)
+        events += [Wait(seconds), batch]
+    return Scenario(seed, streams, _options(chance), tuple(_pressed(random.Random(f"pressure {seed}"), events)))
+
+
+def _pressed(chance: random.Random, events: Sequence[Event]) -> list[Event]:
+    """The events, with pressure that comes and goes, and owed probes that are cleaned up, in half of the scenarios."""
+    if chance.random() < 0.5:
+        return list(events)
+    found: list[Event] = []
+    for event in events:
+        if isinstance(event, Batch):
+            if chance.random() < 0.6:
+                found.append(Pressure(chance.choice((0.0, 0.3, 0.5, 1.0))))
+            found.append(event)
+            if chance.random() < 0.3:
+                found.append(CleanUp(chance.choice((0.3, 0.7, 1.0))))
+        else:
+            found.append(event)
+    return found
 
 
 def _options(chance: random.Random) -> Options:
@@ -96,6 +122,10 @@ def _options(chance: random.Random) -> Options:
         upkeep=chance.choice((2, 5, 64, 64)),
         snapshots=chance.choice((3, 64, 64)),
         expire_every=chance.choice((1, 1, 3)),
+        memory=chance.choice((0, 0, 1 << 9, 1 << 12, 1 << 15)),
+        cold=chance.choice((-1.0, 0.5, 1.0)),
+        maps=chance.random() < 0.4,
+        balance=chance.choice(("weighted", "weighted", "pairwise", "off")),
     )
 
 
@@ -103,12 +133,14 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
     time = chance.choice(("bigint", "timestamp"))
     unit = 1 if time == "bigint" else SECOND
     found = []
-    rules = ("delay", "delay", "delay", "ordered", "rows", "punctuation", "patterns")
+    rules = ["delay", "delay", "delay", "ordered", "rows", "punctuation", "patterns"]
+    if unit == SECOND:  # only such times follow the clock
+        rules += ["idle", "idle", "heartbeat"]
     chosen = chance.choices(rules, k=chance.choice((1, 2, 2, 3)))
     # The same for all, or no union could be made.
     sequence = SEQUENCE if "rows" in chosen or chance.random() < 0.2 else None
     for name, rule in zip("abc", chosen, strict=False):
-        delay = {"delay": chance.choice((1, 3, 10)) * unit, "ordered": 0}.get(rule)
+        delay = {"delay": chance.choice((1, 3, 10)) * unit, "idle": 10 * unit, "ordered": 0}.get(rule)
         found.append(
             Stream(
                 name,
@@ -117,6 +149,8 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
                 delay,
                 late=chance.choice(("side", "side", "drop")),
                 bad=chance.choice(("side", "side", "drop")),
+                idle=chance.choice((2, 6)) * unit if rule == "idle" else None,
+                heartbeat=chance.choice((2, 6)) * unit if rule == "heartbeat" else None,
                 sequence=sequence,
                 delay_rows=chance.randint(2, 9) if rule == "rows" else None,
                 punctuation=PUNCTUATION if rule in ("punctuation", "patterns") else None,
@@ -128,7 +162,10 @@ def _streams(chance: random.Random) -> tuple[Stream, ...]:
 
 def _first_queries(draw: Draw) -> list[Add]:
     """At least three kinds, so that different plans share state."""
-    kinds = draw.chance.sample([*KINDS, OVER], draw.chance.choice((3, 3, 3, 3, 4)))
+    kinds = draw.chance.sample([*_possible(draw, KINDS), OVER], draw.chance.choice((3, 3, 3, 3, 4)))
+    folder = draw.chance.random() < FOLDERS
+    if folder and not LISTED & {*kinds}:
+        kinds[0] = draw.chance.choice(sorted(LISTED))
     found: list[Add] = []
     for kind in kinds:
         name = f"q{len(found)}"
@@ -137,7 +174,8 @@ def _first_queries(draw: Draw) -> list[Add]:
             below, above = over_query(draw, name)
             found += [Add(name, below, "join of 2", sink=sink), Add(f"q{len(found) + 1}", above, OVER)]
         else:
-            found.append(Add(name, KINDS[kind](draw), kind, sink=sink))
+            listed = folder and kind in LISTED
+            found.append(_add(draw, name, kind, sink=sink and not listed, folder=listed))
     return found
 
 
@@ -147,23 +185,17 @@ def _between(draw: Draw, known: dict[str, Add], number: int) -> list[Event]:
     base = {name for name in known if any(re.search(rf"FROM {name}\b", query.sql) for query in known.values())}
     match chance.choice(("tick", "tick", "advance", "add", "add", "drop", "replace", "sink", "delay")):
         case "tick":
-            return [Tick()]
+            return [Wait(chance.choice((0, 1, 4))), Tick()]
         case "advance":
             stream = chance.choice(draw.streams)
             return [Advance(stream.name, chance.randint(0, 9 * (number + 1)) * draw.unit)]
         case "add":
-            kind = chance.choice(sorted(LATER))
+            kind = chance.choice(sorted(_possible(draw, LATER)))
             start = "state" if kind in FROM_STATE and chance.random() < 0.4 else "now"
             return [
                 _known(
                     known,
-                    Add(
-                        f"l{number}{chance.randrange(10**6)}",
-                        KINDS[kind](draw),
-                        kind,
-                        start,
-                        sink=chance.random() < 0.2,
-                    ),
+                    _add(draw, f"l{number}{chance.randrange(10**6)}", kind, start, sink=chance.random() < 0.2),
                 )
             ]
         case "drop":
@@ -188,6 +220,17 @@ def _between(draw: Draw, known: dict[str, Add], number: int) -> list[Event]:
     return []
 
 
+def _possible(draw: Draw, kinds: Iterable[str]) -> list[str]:
+    """The kinds of queries that there are over these streams."""
+    grouped = all(stream.patterns for stream in draw.streams)
+    return [kind for kind in kinds if not (grouped and kind in IN_STEP)]
+
+
+def _add(draw: Draw, name: str, kind: str, start: str = "now", *, sink: bool = False, folder: bool = False) -> Add:
+    flush = (draw.chance.randint(1, 6), draw.chance.choice((0, 1, 3, UNLIMITED))) if kind == SLOW else None
+    return Add(name, KINDS[kind](draw), kind, start, sink=sink, folder=folder, flush=flush)
+
+
 def _known(known: dict[str, Add], query: Add) -> Add:
     known[query.name] = query
     return query
@@ -203,9 +246,10 @@ def _replaced(draw: Draw, old: Add) -> Add:
     return replace(old, sql=_LENGTH.sub(other, old.sql), replace=True, start="now")
 
 
-def _fault(chance: random.Random) -> Fault:
-    kind = chance.choice(FAULTS)
-    return Fault(kind, 0 if kind in NAMED else chance.randrange(40))
+def _fault(chance: random.Random, known: Iterable[Add]) -> Fault:
+    folders = any(query.folder for query in known)
+    kind = LINKED if folders and chance.random() < 0.7 else chance.choice([f for f in FAULTS if folders or f != LINKED])
+    return Fault(kind, 0 if kind in POINTS else chance.randrange(40))
 
 
 @dataclass
@@ -219,9 +263,12 @@ class _Rows:
     silent: dict[str, int] = field(default_factory=dict)  # by stream: coming batches without rows
     now: int = 0
 
-    def batch(self, count: int) -> Batch:
+    def batch(self, count: int) -> tuple[Batch, int]:
+        """The next batch, and the seconds that pass before it."""
         chance, unit = self.chance, 1 if self.streams[0].integer_time else SECOND
         before, self.now = self.now, self.now + chance.choice((1, 4, 8, 8, 12))
+        lag = chance.choice((0, 0, 0, 0, 2, -2))  # of the clock; at times it is far ahead
+        seconds = max(0, self.now - before + lag) + (DAY // SECOND if chance.random() < 0.01 else 0)
         moments = [chance.randint(before, self.now) for _ in range(max(2, count // 6))]
         found: dict[str, tuple[Row, ...]] = {}
         for stream in self.streams:
@@ -238,7 +285,7 @@ class _Rows:
             if stream.punctuation is not None:
                 rows.insert(chance.randrange(len(rows) + 1), self._punctuation(stream, unit))
             found[stream.name] = tuple(rows)
-        return Batch(found)
+        return Batch(found), seconds
 
     def _time(self, moments: Sequence[int], *, burst: bool, unit: int) -> int | None:
         chance = self.chance

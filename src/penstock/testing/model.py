@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from penstock.model import Expression, Item, Landmark, PerRow, Punctuation, Query, Ref, Rows, Session, Sliding, Stream
 from penstock.model.expression import PSEUDO_ROLE, RESULT_TIME, WINDOW_END, WINDOW_START
 from penstock.model.punctuation import punctuation_of
-from penstock.model.time import EARLIEST, FOREVER, LATEST, NEVER
-from penstock.reference import Row, aggregate_results, bounds, results
+from penstock.model.time import EARLIEST, LATEST, NEVER
+from penstock.reference import Row, aggregate_results, results
 from penstock.sql import Results, parse_query, results_of
 
 Tuples = list[tuple[object, ...]]
@@ -66,6 +66,19 @@ class Judged:
             self.placed += [t for _, t in sorted((row[str(stream.sequence)], row[stream.event_time]) for row in timed)]  # type: ignore[misc]
         self.closed += [p for p in said if not p.linear]
         self.move([p.until for p in said if p.linear and p.until is not None])
+
+    @property
+    def by_clock(self) -> int | None:
+        """How far progress may follow behind the clock, if it does."""
+        return self.stream.idle if self.stream.heartbeat is None else self.stream.heartbeat
+
+    def follow(self, value: int, clock: int, others: Iterable[int]) -> bool:
+        """Progress by the clock is what the engine has committed, if no more than the clock allows; else False."""
+        lags = clock - self.newest > self.stream.idle_skew
+        known = [self.progress, clock - (self.by_clock or 0), *([min(others, default=NEVER)] if lags else [])]
+        allowed = self.progress <= value <= max(known)
+        self.progress = value if allowed else self.progress
+        return allowed
 
     def move(self, bounds: Iterable[int] = ()) -> None:
         """Advance progress by what is known."""
@@ -120,9 +133,14 @@ class Model:
         """The accepted rows that a query has seen."""
         return {n: [row for own in j.accepted[life.first : life.end] for row in own] for n, j in self.streams.items()}
 
+    def so_far(self, life: Life, batches: int) -> Tuples:
+        """All windows of a query, open ones too, over the rows of the first batches."""
+        seen = replace(life, end=batches)
+        return aggregate_results(parsed(life.sql, self.declared.values()), self.declared, self.rows(seen))
+
     def answer(self, life: Life, closed: Mapping[str, int] | None = None) -> Tuples:
         """The answer of a query when windows are closed up to these times, by stream; by default all are."""
-        query = parsed(life.sql, tuple(self.declared.values()))
+        query = parsed(life.sql, self.declared.values())
         rows = self.rows(life)
         if query.aggregation is None:
             found = joined(query, self.declared, rows)
@@ -167,20 +185,20 @@ class Model:
         """The answer of a query over another one at the end of all streams."""
         base = next(name for name in self.lives if re.search(rf"FROM {name}\b", life.sql))
         below = self.lives[base][-1]
-        query = parsed(below.sql, tuple(self.declared.values()))
+        query = parsed(below.sql, self.declared.values())
         known = {base: results_of(query, self.declared, {})}
         names = [str(item.name) for item in query.items]
         time = known[base].usual or known[base].times[0]
         streams = self.declared | {base: Stream(base, known[base].columns, time, delay=0)}
         rows = self.rows(life) | {base: [dict(zip(names, row, strict=True)) for row in self.answer(below)]}
-        upper = parsed(life.sql, tuple(self.declared.values()), ((base, known[base]),))
+        upper = parsed(life.sql, self.declared.values(), known)
         if upper.aggregation is not None:
             return aggregate_results(upper, streams, rows)
         return [row for row, _ in joined(upper, streams, rows)]
 
     def between(self, life: Life, complete_from: Mapping[str, int]) -> tuple[Tuples, Tuples]:
         """For a query that began from state: its least and its greatest possible answer."""
-        query = parsed(life.sql, tuple(self.declared.values()))
+        query = parsed(life.sql, self.declared.values())
         whole = {n: [row for own in j.accepted[: life.end] for row in own] for n, j in self.streams.items()}
         sure = {}
         for name, judged in self.streams.items():
@@ -196,9 +214,15 @@ def usable(time: object) -> bool:
     return isinstance(time, int) and EARLIEST <= time <= LATEST
 
 
-@lru_cache(maxsize=1 << 12)
-def parsed(sql: str, streams: tuple[Stream, ...], queries: tuple[tuple[str, Results], ...] = ()) -> Query:
-    """A query over these streams and queries; each is parsed once, however often an engine restarts."""
+def parsed(sql: str, streams: Iterable[Stream], queries: Mapping[str, Results] | None = None) -> Query:
+    """A query over these streams and queries; each is parsed once, by engines and model alike."""
+    # What a query means does not depend on the delays of its streams, which change.
+    meant = sorted((replace(s, delay=None) for s in streams), key=lambda s: s.name)
+    return _parsed(sql, tuple(meant), tuple((queries or {}).items()))
+
+
+@lru_cache(maxsize=256)
+def _parsed(sql: str, streams: tuple[Stream, ...], queries: tuple[tuple[str, Results], ...]) -> Query:
     return parse_query(sql, {stream.name: stream for stream in streams}, queries=dict(queries))
 
 
@@ -212,85 +236,24 @@ def parsed_once(
 ) -> Query:
     """The result of `parse_query`, without its place in a script."""
     del own, place
-    return parsed(sql, tuple(streams.values()), tuple((queries or {}).items()))
+    return parsed(sql, streams.values(), queries)
 
 
 def joined(
     query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
 ) -> list[tuple[tuple[object, ...], int]]:
-    """The bag of a join's answer, each row with its result time.
-
-    Rows of different keys never join, nor do rows too far apart in time, so that each key and each piece of time is
-    evaluated separately.
-    """
+    """The bag of a join's answer, each row with its result time."""
     timed = replace(query, items=(*query.items, _RESULT_TIME))
-    return [
-        (row[:-1], row[-1])  # type: ignore[misc]
-        for part in _parts(query, rows)
-        for low, high, near in _pieces(query, streams, part)
-        for row in results(timed, streams, near)
-        if low <= row[-1] < high  # type: ignore[operator]
-    ]
-
-
-def _pieces(
-    query: Query, streams: Mapping[str, Stream], rows: Mapping[str, Sequence[Row]]
-) -> Iterator[tuple[int, int, Mapping[str, Sequence[Row]]]]:
-    """Pieces of time [low, high), each with all rows that may belong to a result of that time."""
-    furthest = max(bounds(query).values(), default=FOREVER)
-    if furthest >= FOREVER or any(isinstance(role.window, Rows) for role in query.roles):
-        yield -FOREVER, FOREVER + 1, rows
-        return
-    columns: dict[str, set[str]] = {}
-    for role in query.roles:
-        for name in role.streams:
-            columns.setdefault(name, set()).add(role.on or streams[name].event_time)
-    known = [(name, row, [row[c] for c in own]) for name, own in columns.items() for row in rows.get(name, ())]
-    times = sorted({time for _, _, own in known for time in own})  # type: ignore[type-var]
-    length = max(furthest, 1)
-    while times:
-        low: int = times[0]  # type: ignore[assignment]
-        high = low + length
-        near: dict[str, list[Row]] = {}
-        for name, row, own in known:
-            if any(low - furthest <= time < high for time in own):  # type: ignore[operator]
-                near.setdefault(name, []).append(row)
-        yield low, high, near
-        times = [time for time in times if time >= high]  # type: ignore[operator]
-
-
-def _parts(query: Query, rows: Mapping[str, Sequence[Row]]) -> Iterable[Mapping[str, Sequence[Row]]]:
-    """The rows of each key that all roles share, if it is a plain column and no window counts rows across keys."""
-    bare = [
-        {
-            end.parts[0].column
-            for end in key
-            if end is not None and len(end.parts) == 1 and isinstance(end.parts[0], Ref)
-        }
-        for key in query.keys
-        if all(end is not None and len(end.parts) == 1 and isinstance(end.parts[0], Ref) for end in key)
-    ]
-    common = [next(iter(columns)) for columns in bare if len(columns) == 1]
-    united = any(role.branches for role in query.roles)
-    counted = any(isinstance(r.window, Rows) and common[:1] != list(r.window.partition) for r in query.roles)
-    if not common or counted or united:
-        return [rows]
-    column, found = common[0], dict[object, dict[str, list[Row]]]()
-    for name in {name for role in query.roles for name in role.streams}:
-        for row in rows.get(name, ()):
-            if row[column] is not None:
-                found.setdefault(_one(row[column]), {}).setdefault(name, []).append(row)
-    return found.values()
-
-
-def _one(value: object) -> object:
-    """Equal values become one, including NaN."""
-    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+    return [(row[:-1], row[-1]) for row in results(timed, streams, rows)]  # type: ignore[misc]
 
 
 def bag(rows: Iterable[Sequence[object]]) -> Bag:
     """Rows with their counts, so that answers can be compared; doubles with the digits of any summation order."""
-    return Counter(tuple(_shown(value) for value in row) for row in rows)
+    columns = [
+        [_shown(value) for value in column] if {float, list} & {*map(type, column)} else column
+        for column in zip(*rows, strict=True)
+    ]
+    return Counter(zip(*columns, strict=True))
 
 
 def _shown(value: object) -> object:
@@ -303,10 +266,13 @@ def _shown(value: object) -> object:
 
 def same(missing: Bag, extra: Bag) -> bool:
     """Whether these differ only in the last digits of doubles."""
-    if missing.total() != extra.total():
-        return False
-    left = list(extra.elements())
-    for row in missing.elements():
+    return missing.total() == extra.total() and alike(missing, extra)
+
+
+def alike(some: Bag, among: Bag) -> bool:
+    """Whether each of some rows is one of the others, but for the last digits of doubles."""
+    left = list(among.elements())
+    for row in some.elements():
         found = next(
             (n for n, other in enumerate(left) if len(row) == len(other) and all(map(_alike, row, other))), None
         )

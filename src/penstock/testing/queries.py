@@ -183,14 +183,16 @@ def tumbling_join(draw: Draw) -> str:
     return _joined(draw, draw.chance.choice((2, 2, 3)), lambda _: f" [TUMBLING {length}]")
 
 
-def _aggregated(draw: Draw, source: str, *, top: bool = True, arbitrary: bool = True) -> str:
+def _aggregated(
+    draw: Draw, source: str, *, top: bool = True, arbitrary: bool = True, havings: Sequence[str] = HAVINGS
+) -> str:
     groups = draw.chance.choice(GROUPS)
     known = [call for call in CALLS if arbitrary or call not in ARBITRARY]
     calls = draw.chance.sample(known, draw.chance.randint(1, 3))
     items = ["window_start", "window_end", *groups, *(f"{call} AS a{n}" for n, call in enumerate(calls))]
     where = f" WHERE {draw.chance.choice(PREDICATES).replace('{}.', '')}" if draw.chance.random() < 0.3 else ""
     by = f" GROUP BY {', '.join(groups)}" if groups else ""
-    having = f" HAVING {draw.chance.choice(HAVINGS)}" if draw.chance.random() < 0.2 else ""
+    having = f" HAVING {draw.chance.choice(havings)}" if draw.chance.random() < 0.2 else ""
     first = f" ORDER BY {draw.chance.choice(TOPS)}" if top and draw.chance.random() < 0.2 else ""
     return f"SELECT {', '.join(items)} FROM {source}{where}{by}{having}{first}"
 
@@ -201,6 +203,31 @@ def _one(draw: Draw) -> str:
 
 def sliding(draw: Draw) -> str:
     return _aggregated(draw, f"{_one(draw)} [RANGE {draw.length()} SLIDE {draw.length(SLIDES)}]")
+
+
+def _in_step(draw: Draw) -> str:
+    """A stream whose groups all end at the same time."""
+    return draw.chance.choice([stream.name for stream in draw.streams if not stream.patterns])
+
+
+def _by_time(draw: Draw) -> str:
+    shapes = (
+        f"RANGE {draw.length()} SLIDE {draw.length(SLIDES)}",
+        f"TUMBLING {draw.length()}",
+        f"RANGE ALL SLIDE {draw.length((4, 5, 8))}",
+    )
+    return draw.chance.choice((shapes[0], *shapes))
+
+
+def early(draw: Draw) -> str:
+    """Windows that are shown before they close; what HAVING has let through it must let through later too."""
+    found = _aggregated(draw, f"{_in_step(draw)} [{_by_time(draw)}]", top=False, havings=HAVINGS[:1])
+    return f"{found} EMIT EARLY EVERY {draw.chance.choice((1, 1, 3))} SECONDS"
+
+
+def slow(draw: Draw) -> str:
+    """Windows of which a step may give only some results, see `Add.flush`."""
+    return _aggregated(draw, f"{_in_step(draw)} [{_by_time(draw)}]", top=False)
 
 
 def tumbling(draw: Draw) -> str:
@@ -279,6 +306,8 @@ def united_aggregate(draw: Draw) -> str:
     return _aggregated(draw, f"{_union(draw, whole=True)} [{window}]", top=False)
 
 
+EARLY, SLOW = "EMIT EARLY", "slow results"
+UNLIMITED = 1000  # windows by which slow results may be late
 KINDS: dict[str, Callable[[Draw], str]] = {
     "filter": filtered, "join of 2": join_of_two, "join of 3": join_of_three, "join of 4": join_of_four,
     "bands": banded,
@@ -287,10 +316,12 @@ KINDS: dict[str, Callable[[Draw], str]] = {
     "tumbling": tumbling, "landmark": landmark, "session": session, "ROWS window": rows_window, "per row": per_row,
     "DISTINCT": distinct,
     "moments": moments, "over a join": over_join, "union": united_filter, "union join": united_join,
-    "union aggregate": united_aggregate,
+    "union aggregate": united_aggregate, EARLY: early, SLOW: slow,
 }  # fmt: skip
 OVER = "over a query"  # needs two: the base, whose columns are named here, and its reader
+IN_STEP = frozenset({EARLY, SLOW})  # which need a stream without punctuations of single groups
 LATER = frozenset(KINDS) - {"over a join", "moments", "DISTINCT"}  # may begin at any step
+LISTED = frozenset({"filter", "join of 2", "join of 3", "bands"})  # folders get the files of their results
 FROM_STATE = frozenset({"filter", "join of 2", "join of 3", "bands", "TUMBLING join", "key classes"})
 
 

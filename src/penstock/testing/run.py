@@ -5,43 +5,52 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.catalog.catalog import Catalog
 from penstock.errors import ResultsError
+from penstock.model.memory import Limits
 from penstock.planner.network import Network
+from penstock.planner.routes import Routes
 from penstock.results.open_sink import open_sink
 from penstock.results.part import Part
 from penstock.results.sink_queries import sink_tables
 from penstock.step.core import Core, committed
 from penstock.step.layout import Layout, lay_out
 from penstock.storage.identity import read_id
-
-if TYPE_CHECKING:
-    from penstock.testing.engine import Engine
+from penstock.testing.executor import InProcess
+from penstock.testing.source import HandedOver, Shared
 
 
 class Run:
     """Owns the store until it is stopped, or the process dies on it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.catalog, self.store = engine, engine.catalog, engine.store
-        self.log = engine.source.on(engine.store)
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Shared,
+        source: HandedOver,
+        executor: InProcess,
+        *,
+        tasks: int,
+        expire_every: int,
+        limits: Limits | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.catalog, self.store, self.log = catalog, store, source.on(store)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.store.owner_lock())
-            self._begin()
+            stack.enter_context(store.owner_lock())
+            manifest = committed(store, catalog, self.log)
+            opened = partial(open_sink, tables=self._tables, store=store, owner=read_id(store))
+            self.core = Core(
+                executor, self.log, catalog, store, opened, self._layout, tasks=tasks, expire_every=expire_every,
+                limits=limits,
+                clock=clock,
+            )  # fmt: skip
+            self.stepper, self.delivery = self.core.stepper, self.core.delivery
+            self.core.begin(manifest)
             self._stack = stack.pop_all()
-
-    def _begin(self) -> None:
-        manifest = committed(self.store, self.catalog, self.log)
-        opened = partial(open_sink, tables=self._tables, store=self.store, owner=read_id(self.store))
-        self.core = Core(
-            self.engine.executor, self.log, self.catalog, self.store, opened, self._layout, tasks=self.engine.tasks,
-            expire_every=self.engine.expire_every,
-        )  # fmt: skip
-        self.stepper, self.delivery = self.core.stepper, self.core.delivery
-        self.core.begin(manifest)
 
     def _layout(self, network: Network) -> Layout:
         return lay_out([stream for name, stream in network.streams.items() if name in self.catalog.opened])
@@ -57,7 +66,9 @@ class Run:
     def tick(self) -> bool:
         if self.delivery.owed:
             self.stepper.committed.deliver()
-        return self.stepper.tick()
+        # All rows that were handed over are read: what is silent now follows the clock.
+        progress, names = self.stepper.manifest.progress, self.stepper.layout.order
+        return self.stepper.tick(self.stepper.idle_progress(progress, names, self.stepper.clock()))
 
     def advance(self, stream: str, to: int) -> None:
         self.core.advance(stream, to)
@@ -68,6 +79,16 @@ class Run:
         if network.version != self.stepper.network.version:
             self.stepper.layout = self._layout(network)
             self.core.adopt(registry, network)
+
+    def steer(self, network: Network | None = None, routes: Routes | None = None) -> None:
+        """Run the next step by another form of the network (chains, order of tables), and by these routes.
+
+        Both are choices that affect no answer. A change of declarations makes them anew.
+        """
+        if network is not None:
+            self.stepper.adopt(network, self.stepper.registry)
+        if routes is not None:
+            self.stepper.steering.routes = routes
 
     def stop(self, *, final: bool) -> None:
         with self._stack:

@@ -8,85 +8,57 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from unittest.mock import patch
-
-import pyarrow as pa
+from tempfile import TemporaryDirectory
 
 from penstock.catalog.choices import Choices
-from penstock.catalog.lineage import complete_from
 from penstock.errors import PenstockError
-from penstock.model.time import NEVER
-from penstock.planner.reached import Closing
-from penstock.state.orphans import FOLDERS, collect_orphans
+from penstock.model.memory import Limits
+from penstock.state.balance.decision import Parameters as Balancing
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
-from penstock.storage.memory import MemoryStore
-from penstock.testing.engine import Engine, tuples
+from penstock.storage.local import LocalStore
+from penstock.storage.store import Store
+from penstock.testing.engine import Engine
 from penstock.testing.executor import Manner
-from penstock.testing.model import Bag, Judged, Life, Model, bag, parsed_once, same
-from penstock.testing.queries import OVER
+from penstock.testing.invariants import Sink, Told
+from penstock.testing.model import Judged, Model
 from penstock.testing.scenario import (
     Add,
     Advance,
     Batch,
+    CleanUp,
     Delay,
     Drop,
     Event,
     Fault,
-    Options,
+    Pressure,
     Restart,
-    Scenario,
     SinkFails,
     Tick,
+    Wait,
 )
-from penstock.testing.source import HandedOver, Shared
+from penstock.testing.settings import constants, some_buckets, some_owed
+from penstock.testing.source import HandedOver
+from penstock.testing.stores import MEMORY, STORES
 
 FAILING = ("error", "unclear")  # faults that the process survives, but that end its run
 SHARE_FAILING = 0.05  # of the operations of a store that fails
 
 
-class Wrong(AssertionError):  # noqa: N818  (an assertion)
-    """The engine has violated its specification."""
-
-
 @dataclass
-class Sink:
-    """The delivered results of a query, by step: repeated deliveries must be equal."""
-
-    steps: dict[int, list[tuple[object, ...]]] = field(default_factory=dict)
-    failing: int = 0
-
-    def __call__(self, table: pa.Table, step: int) -> None:
-        if self.failing:
-            self.failing -= 1
-            self.steps.pop(step, None)
-            raise ConnectionError("the sink does not answer")
-        self.steps.setdefault(step, []).extend(tuples(table))
-
-
-@dataclass
-class Story:
+class Story(Told):
     """A scenario in execution."""
 
-    scenario: Scenario
-    inner: Shared = field(default_factory=MemoryStore)
-    store: FaultyStore = field(init=False)
-    engine: Engine = field(init=False)
-    model: Model = field(init=False)
-    sinks: dict[str, list[Sink]] = field(default_factory=dict)  # by query: one for each engine that has delivered
-    frozen: dict[str, Bag] = field(default_factory=dict)  # answers of ended lives, by name
-    known: dict[str, Add] = field(default_factory=dict)  # the live queries
     fault: Fault | None = None
     tasks: int = 1
-    progress: dict[str, int] = field(default_factory=dict)
+    pressure: float = 0.0  # the share of probes that batches put off
     cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # kind of query, fault, strategy
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.scenario.seed)
-        self.store = FaultyStore(self.inner, self.chance)
         self.model = Model({s.name: Judged(s) for s in self.scenario.streams})
         self.tasks = self.scenario.options.tasks
         self.source = HandedOver()
@@ -94,7 +66,9 @@ class Story:
 
     def tell(self) -> None:
         """All events, and the end of the streams. Raises the first violation."""
-        with constants(self.scenario.options):
+        folders = any(query.folder for query in self.scenario.queries)
+        with constants(self.scenario.options), TemporaryDirectory() if folders else nullcontext() as self.folder:
+            self.store = FaultyStore(self._inner(), self.chance)
             self._open(self.scenario.events)
             for event in self.scenario.events:
                 if isinstance(event, Fault):
@@ -103,6 +77,13 @@ class Story:
                     self._happen(event)
             self.fault = None
             self._end()
+
+    def _inner(self) -> Store:
+        """The store under its faults. Folders get links to files on a disk, and copies of objects."""
+        kind = self.scenario.options.store
+        if kind == MEMORY and self.folder is not None:
+            return LocalStore(f"{self.folder}/state", durable=False)
+        return STORES[kind]()
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -116,10 +97,20 @@ class Story:
                 if query in self.sinks:
                     self.sinks[query][-1].failing = times
                 return
+            case Wait(seconds):
+                self.clock += seconds
+                return
+            case Pressure(share):
+                self.pressure = share
+                return
         if not self._tried(lambda: self._do(event)):
             self._tried(lambda: self._do(event))
         self._learn(event)
-        self._check_counts()
+        self.check_counts()
+        self.check_slow()
+        if isinstance(event, Tick):
+            self.check_clock()
+        self.steps.append((self.engine.manifest.step, self.model.batches))
 
     def _tried(self, work: Callable[[], None]) -> bool:
         """Do something under the pending fault; False if the engine has died of it, and another one has begun."""
@@ -173,7 +164,11 @@ class Story:
         match event:
             case Batch():
                 if engine.run is not None:
+                    engine.run.stepper.put_off = some_buckets(self.chance, self.pressure, engine.run.stepper)
                     engine.run.take_planned()
+            case CleanUp(share):
+                if engine.run is not None:
+                    engine.run.stepper.clean_up(some_owed(self.chance, share, engine.manifest.owed))
             case Tick():
                 engine.tick()
             case Advance(stream, to):
@@ -188,6 +183,7 @@ class Story:
                 if engine.catalog.registry.find(name) is not None:
                     engine.drop(name)
             case Restart(tasks, crash):
+                self.uneven |= {*self.known} if tasks != self.tasks else set()
                 self.tasks = tasks
                 if not crash:
                     engine.stop()
@@ -195,7 +191,9 @@ class Story:
 
     def _register(self, query: Add) -> None:
         options = {} if query.flush is None else {"flush": query.flush}
-        into = self._sink(query.name) if query.sink else None
+        into: Sink | str | None = self._sink(query.name) if query.sink else None
+        if query.folder:
+            into = self.path_of(query.name)
         self.engine.query(query.sql, name=query.name, into=into, replace=query.replace, start=query.start, **options)
 
     def _sink(self, name: str) -> Sink:
@@ -208,6 +206,7 @@ class Story:
         match event:
             case Batch(rows):
                 model.take(rows)
+                self.came.update(dict.fromkeys((name for name, own in rows.items() if own), self.clock))
             case Advance(stream, to):
                 model.streams[stream].move([to])
             case Delay(stream, delay):
@@ -218,6 +217,9 @@ class Story:
                 self._freeze(event.name)
                 model.begin(event.name, event.sql, event.kind, event.start)
                 self.known[event.name] = event
+                self.numbers[event.name] = self.engine.catalog.record(event.name).id
+                self.given.pop(event.name, None)
+                self.uneven.discard(event.name)
             case Drop(name):
                 self._freeze(name)
                 model.end(name)
@@ -236,15 +238,24 @@ class Story:
 
     def _declare(self, streams: object) -> None:
         options = self.scenario.options
-        choices = Choices(options.strategy, options.chain, options.orders, None, options.plan)
-        manner = Manner(options.mappers, options.retried, options.shuffled)
+        eager = Balancing(theta_r=1.0, tau_m=1e-9, least=1e-12)  # a new map with almost every step
+        choices = Choices(
+            options.strategy, options.chain, options.orders, None, options.plan, options.balance, eager
+        )  # fmt: skip
+        manner = Manner(options.mappers, options.retried, options.shuffled, options.maps)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
-            manner=manner,
-            chance=self.chance,
+            manner=manner, limits=self._limits(),
+            chance=self.chance, clock=lambda: self.clock,
         )  # fmt: skip
+        self.came = dict.fromkeys(self.model.streams, self.clock)
         for stream in streams:  # type: ignore[attr-defined]
             self.engine.stream(stream)
+
+    def _limits(self) -> Limits | None:
+        """Not every engine on a state need be limited."""
+        memory = self.scenario.options.memory
+        return Limits.of(memory, memory) if memory and self.chance.random() < 0.8 else None
 
     def _reopen(self, *, power: bool = False) -> None:
         """The process has died, and another one begins on its store."""
@@ -257,125 +268,20 @@ class Story:
             if query.sink and live is not None and live.sql == query.sql:
                 self._register(replace(query, replace=False))
         self.engine.start()
-        self._check_files()
+        self.check_files()
 
     def _end(self) -> None:
         self.engine.stop(final=True)
         for name in self.model.lives:
-            self._check_answer(name)
-        self._check_counts(final=True)
-        self._check_files()
-        if self.engine.manifest.runs:
-            raise Wrong(f"state is left behind the end: {[r.table for r in self.engine.manifest.runs.values()]}")
-        self._check_sinks()
+            self.check_answer(name)
+        self.check_counts(final=True)
+        self.check_files()
+        self.check_nothing_is_left()
+        self.check_sinks()
 
     # -- invariants ---------------------------------------------------------------------------------------------------
 
     def _freeze(self, name: str) -> None:
         """A query ends, or is replaced: its answer so far is final."""
         if name in self.known:
-            self.frozen[name] = self._check_answer(name, self._closed())
-
-    def _closed(self) -> dict[str, int]:
-        """The times up to which windows that wait for progress are closed."""
-        reached = self.engine.manifest.reached()
-        return {name: reached.get(Closing(name), NEVER) for name in self.model.streams}
-
-    def _check_all(self) -> None:
-        """The answers so far of all live queries."""
-        for name in self.known:
-            self._check_answer(name, self._closed())
-
-    def _check_answer(self, name: str, closed: Mapping[str, int] | None = None) -> Bag:
-        """A query's answer is the model's, with windows closed up to these times; by default at the end."""
-        found, life = bag(self.engine.results(name)), self.model.lives[name][-1]
-        before = self.frozen.get(name, Bag())
-        if life.end is not None:
-            self._compare(name, life, found, before, before)
-        elif life.start == "state":
-            record = self.engine.catalog.record(name)
-            least, most = self.model.between(life, complete_from(self.engine.catalog.registry, record))
-            self._compare(name, life, found, before + bag(least), before + bag(most))
-        elif life.kind == OVER or (closed is not None and life.kind == "over a join"):
-            if closed is None:
-                whole = before + bag(self.model.above(life))
-                self._compare(name, life, found, whole, whole)
-        else:
-            known = before + bag(self.model.answer(life, closed))
-            # Punctuations may have ended single groups earlier; their windows are already final.
-            ahead = closed is not None and any(judged.closed for judged in self.model.streams.values())
-            self._compare(name, life, found, known, before + bag(self.model.answer(life)) if ahead else known)
-        return found
-
-    def _compare(self, name: str, life: Life, found: Bag, least: Bag, most: Bag) -> None:
-        missing, extra = least - found, found - most
-        if (missing or extra) and not same(missing, extra):
-            raise Wrong(f"query {name} ({life.kind}) misses {_few(missing)} and has {_few(extra)} too many: {life.sql}")
-
-    def _check_counts(self, *, final: bool = False) -> None:
-        """Every row is accounted for; progress follows from the rows, and never falls."""
-        manifest = self.engine.manifest
-        for name, judged in self.model.streams.items():
-            counts = manifest.counters.stream(name)
-            told = Counter({k: getattr(counts, k) for k in ("rows", "accepted", "late", "bad", "punctuations")})
-            if told != judged.counts or told["rows"] != told.total() - told["rows"]:
-                raise Wrong(f"stream {name}: the engine has counted {dict(told)}, and the model {dict(judged.counts)}")
-            found = manifest.progress.get(name)
-            value = NEVER if found is None else found.value
-            if value < self.progress.get(name, NEVER):
-                raise Wrong(f"stream {name}: progress fell from {self.progress[name]} to {value}")
-            if not final and value != judged.progress:
-                raise Wrong(f"stream {name}: progress is {value}, and by the model {judged.progress}")
-            self.progress[name] = value
-
-    def _check_files(self) -> None:
-        """No name without a file; and unnamed files are deleted when they are old enough."""
-        manifest = self.engine.manifest
-        named = {run.name: run.bytes for run in manifest.runs.values()}
-        named |= {file.name: file.bytes for file in manifest.results.values()}
-        named |= {side.name: side.bytes for side in manifest.sides}
-        for name, size in named.items():
-            if not self.store.exists(name) or self.store.size(name) != size:
-                raise Wrong(f"{name} is named by the manifest, and is not there as it was written")
-        collect_orphans(self.store, manifest, grace=0)
-        there = {f"{folder}/{file}" for folder in FOLDERS for file in self.store.names(folder)}
-        left = [name for name in there - named.keys() if int(name.partition("/")[2].partition("-")[0]) <= manifest.step]
-        if left:
-            raise Wrong(f"{left[0]} has no name and stays")
-
-    def _check_sinks(self) -> None:
-        """Each result was delivered, and repeated deliveries were equal."""
-        assert self.engine.ended is not None
-        owed = [s.name for s in self.engine.ended.delivery.sinks if s.error is not None]
-        for name, sinks in self.sinks.items():
-            steps: dict[int, list[tuple[object, ...]]] = {}
-            for sink in sinks:
-                steps |= sink.steps
-            got, wanted = bag(row for rows in steps.values() for row in rows), bag(self.engine.results(name))
-            missing, extra = wanted - got, got - wanted
-            if (extra or (missing and not owed and name in self.known)) and not same(missing, extra):
-                raise Wrong(f"the sink of query {name} misses {_few(missing)} and has {_few(extra)} too many")
-
-
-@contextmanager
-def constants(options: Options) -> Iterator[None]:
-    """Intervals of the engine's periodic work."""
-    with ExitStack() as stack:
-        for name, value in {
-            "penstock.state.compaction.FAN_IN": options.fan_in,
-            "penstock.state.registry.BUCKETS": options.buckets,
-            "penstock.state.manifest.SNAPSHOT_EVERY": options.snapshots,
-            "penstock.results.retention.UPKEEP_EVERY": options.upkeep,
-            "penstock.results.retention.FIRST_UPKEEP": min(options.upkeep, 7),
-            "penstock.results.retention.MANY_FILES": 2 if options.upkeep < 7 else 64,
-            "penstock.results.delivery.FIRST_RETRY": 0.0,
-            "penstock.catalog.compiled.parse_query": parsed_once,
-            "penstock.catalog.check_query.parse_query": parsed_once,
-        }.items():
-            stack.enter_context(patch(name, value))
-        yield
-
-
-def _few(rows: Bag) -> str:
-    shown = [f"{row} x {count}" for row, count in list(rows.items())[:3]]
-    return f"{rows.total()} row(s) [{', '.join(shown)}{', ..' if len(rows) > 3 else ''}]"
+            self.frozen[name] = self.check_answer(name, self.closed())

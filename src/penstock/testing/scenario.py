@@ -22,6 +22,13 @@ class Tick:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """The clock goes on by some seconds."""
+
+    seconds: int
+
+
+@dataclass(frozen=True)
 class Advance:
     """A declaration that no later row of a stream has a time below this."""
 
@@ -39,7 +46,10 @@ class Delay:
 
 @dataclass(frozen=True)
 class Add:
-    """A query begins, or replaces the one of that name. `kind` is its kind; `sink`: its results are delivered."""
+    """A query begins, or replaces the one of that name. `kind` is its kind.
+
+    Its results are delivered to a function (`sink`), or to a `folder`. `flush` limits the results of a step.
+    """
 
     name: str
     sql: str
@@ -47,6 +57,7 @@ class Add:
     start: str = "now"
     replace: bool = False
     sink: bool = False
+    folder: bool = False
     flush: tuple[int, int] | None = None
 
 
@@ -74,6 +85,20 @@ class SinkFails:
 
 
 @dataclass(frozen=True)
+class Pressure:
+    """From now on each batch puts off about this share of its probes, by bucket."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """About this share of the owed probes is run, any of them."""
+
+    share: float
+
+
+@dataclass(frozen=True)
 class Fault:
     """A fault during the next event: the process dies at a named point or store operation, or an operation fails.
 
@@ -85,7 +110,7 @@ class Fault:
     at: int = 0
 
 
-Event = Batch | Tick | Advance | Delay | Add | Drop | Restart | SinkFails | Fault
+Event = Batch | Tick | Wait | Advance | Delay | Add | Drop | Restart | SinkFails | Pressure | CleanUp | Fault
 
 
 @dataclass(frozen=True)
@@ -101,10 +126,15 @@ class Options:
     buckets: int = 256
     retried: float = 0.0
     shuffled: bool = False
+    maps: bool = False
+    balance: str = "auto"
     fan_in: int = 4
     upkeep: int = 64
     snapshots: int = 64
     expire_every: int = 1
+    memory: int = 0  # bytes for the work of a task; 0: unlimited
+    cold: float = -1.0  # the share of ages that are cold, at random; below 0: those that the engine chooses
+    store: str = "memory"
 
 
 @dataclass(frozen=True)
@@ -139,7 +169,10 @@ def _line(event: Event) -> str:
     match event:
         case Add(name, sql, _, start, replaced):
             word = "CREATE OR REPLACE" if replaced else "CREATE"
-            return f"{word} QUERY {name}{' FROM STATE' if start == 'state' else ''} AS {sql};"
+            more = [f"to a {kind}" for kind, wanted in (("function", event.sink), ("folder", event.folder)) if wanted]
+            more += [f"flush={event.flush}"] if event.flush is not None else []
+            told = f"  -- {', '.join(more)}" if more else ""
+            return f"{word} QUERY {name}{' FROM STATE' if start == 'state' else ''} AS {sql};{told}"
         case Drop(name):
             return f"DROP QUERY {name};"
         case Batch(rows):

@@ -69,9 +69,9 @@ class Log:
     def done(self, batch: int) -> None:
         self.store.written_elsewhere(f"{COMMITS}/{batch}", b"{}")
 
-    def check_start(self, last_batch: int) -> None:
+    def check_start(self, manifest: Manifest) -> None:
         """Check that the log is at the manifest's batch or one behind it; anything else would lose or repeat rows."""
-        last = self._last(COMMITS)
+        last, last_batch = self._last(COMMITS), manifest.last_batch
         if last not in (last_batch, last_batch - 1):
             raise StateError(
                 f"the source is done with batch {last}, and the manifest of {self.store.root} with batch {last_batch}"
@@ -88,8 +88,8 @@ class Log:
                 f"batch {batch} comes again with other rows than step {manifest.step} of {self.store.root} has taken"
             )
 
-    def durable_names(self, batch: int) -> list[str]:
-        return [f"{OFFSETS}/{batch}", *([f"{COMMITS}/{batch - 1}"] if batch else [])]
+    def make_durable(self, batch: int) -> None:
+        self.store.sync([f"{OFFSETS}/{batch}", *([f"{COMMITS}/{batch - 1}"] if batch else [])])
 
     def _last(self, folder: str) -> int:
         return max(map(int, self.store.names(folder)), default=-1)

@@ -93,6 +93,11 @@ class ViewCatalog:
         """Declare a view; its first refresh computes it."""
         if not name or name.startswith("_"):
             raise RegistrationError(f"{name!r} is no name for a view; names that begin with _ are reserved")
+        if computed == "spark" and not self.store.has_paths:
+            raise RegistrationError(
+                f"view {name!r} is to be computed by Spark, which needs a folder for its rows, and {self.store.root} "
+                "is no folder; leave out computed='spark', or use a state directory on a disk"
+            )
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
         known = self.views.get(name)
         if known is not None and known.store.stale:
@@ -110,7 +115,9 @@ class ViewCatalog:
             self.store.make(f"{folder}/scratch")
             return compute_on_spark(self._opened.session, wanted, sources, scratch, machine, self._measure)
 
-        given = None if self.spark is None else on_spark
+        given = (
+            None if self.spark is None or not self.store.has_paths else on_spark
+        )  # Spark needs a folder for its rows
         parts = Parts(view, readers, self.store, folder, given, self._machine, self._settle, self._frame, identity)
         self.views[name] = ViewHandle(parts, strategy=strategy, computed=computed)
         return self.views[name]

@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.codes import codes_of
 from penstock.errors import StateError, StepError
+from penstock.planner.views.statistics import Remembered
+from penstock.storage.codec import exact, plain
 from penstock.storage.log import Log
 from penstock.storage.seal import unseal
 from penstock.storage.store import Store
 from penstock.views.refresh.aggregate import Grouping
 from penstock.views.rows.bag import COUNT, consolidated, total
-from penstock.views.rows.codes import codes_of
 from penstock.views.rows.slices import SliceFile, Slices, young
 from penstock.views.sources.change_audit import PREFIX, Told
 from penstock.views.sources.change_audit import SCHEMA as TOLD
@@ -43,7 +46,7 @@ class Installed:
     bags: Mapping[str, tuple[SliceFile, ...]] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
     facts: tuple[Mapping[str, Any], ...] = ()
-    learned: Mapping[str, Any] = field(default_factory=dict)
+    learned: Remembered | None = None
 
 
 class ViewStore:
@@ -63,7 +66,7 @@ class ViewStore:
         self.store, self.folder, self.grouping, self.identity = store, folder, grouping, identity
         self.schema = schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
-        self.log = Log(store, folder, "number", _encode, _decode)
+        self.log = Log(store, folder, "number", plain, partial(exact, kind=Installed))
         self.newest = self.load()
         self._cleared = False
 
@@ -77,7 +80,7 @@ class ViewStore:
         *,
         whole: bool = False,
         told: Told | None = None,
-        learned: Mapping[str, Any] | None = None,
+        learned: Remembered | None = None,
     ) -> Installed:
         """The next version: the view plus these signed rows, or (`whole`) these rows alone; its costs, the changes that
         sources reported up to it, and statistics of the sources, if there are new ones.
@@ -255,7 +258,7 @@ def identity_of(store: Store, folder: str) -> str | None:
 
 def forget_versions(store: Store, folder: str) -> None:
     """Delete what an interrupted drop has left of a view; files of rows are collected by the next writer."""
-    log = Log(store, folder, "number", _encode, _decode)
+    log = Log(store, folder, "number", plain, partial(exact, kind=Installed))
     left = log.numbers()
     for number in left:
         log.delete(number)
@@ -293,19 +296,3 @@ def _refuse_negative(rows: pa.Table) -> None:
             "find out which source reports it, and recompute the view"
         )
         raise StepError(msg)
-
-
-def _encode(version: Installed) -> dict[str, Any]:
-    bags = {bag: [[f.name, f.rows, f.bytes, f.positive] for f in files] for bag, files in version.bags.items()}
-    return {
-        "number": version.number,
-        "bags": bags,
-        "marks": dict(version.marks),
-        "facts": [dict(f) for f in version.facts],
-        "learned": dict(version.learned),
-    }
-
-
-def _decode(body: dict[str, Any]) -> Installed:
-    bags = {bag: tuple(SliceFile(*f) for f in files) for bag, files in body["bags"].items()}
-    return Installed(body["number"], bags, body["marks"], tuple(body["facts"]), body.get("learned", {}))

@@ -292,7 +292,7 @@ class ViewHandle:
                 recompute=counted[-1]["seconds"] if counted else None,
                 connections=tuple(self.parts.readers[n.source].connections for n in self.view.nodes),
             )
-            if self.store.newest.learned:
+            if self.store.newest.learned is not None:
                 statistics = recalled(statistics, self.store.newest.learned)
             allowed = STRATEGIES if self.strategy == "auto" else (self.strategy,)
             self._chooser = Chooser(self._graph, statistics, allowed)

@@ -16,8 +16,8 @@ from penstock.model import Aggregate, Aggregation, Column, Landmark, Punctuation
 from penstock.model.expression import AGGREGATE_ROLE
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.aggregates import plan_aggregates
-from penstock.planner.network import AggregateMember, AggregateSource, WindowAggregate, output_progress
-from penstock.planner.reached import Closing
+from penstock.planner.reached import Closing, output_progress
+from penstock.planner.window_aggregate import AggregateMember, AggregateSource, WindowAggregate
 from penstock.reference import admit, group_progress
 from penstock.reference.aggregate import answers
 from penstock.state.manifest import Progress

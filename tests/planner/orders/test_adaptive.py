@@ -1,4 +1,3 @@
-import json
 import random
 from dataclasses import replace
 from math import prod
@@ -11,6 +10,7 @@ from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.modes import make_mode
 from penstock.planner.orders.search import best_order
 from penstock.planner.orders.statistics import Statistics
+from tests.recorded import recorded
 
 from .cases import A, B, C, D, named
 from .world import World, live
@@ -131,7 +131,7 @@ def test_what_checks_have_cost_has_to_be_saved_also_after_a_restart():
         mode = bad_start()
         for cost in (1e12, *spent):  # of six, the first is forgotten
             mode.spend(cost)
-        state = json.loads(json.dumps(mode.to_json()))
+        state = recorded(mode.state)
         again = make_mode("adaptive", CYCLE.graph, "q", mode.parameters, state=state)
         decision = mode.check()
         assert again.check() == decision
@@ -301,7 +301,7 @@ def test_of_very_many_positions_those_come_first_whose_arrivals_fluctuate_and_th
     low, high = ((*steady[:9], rows, *steady[10:]) for rows in (2, 400))
     mode = checked(world, [low, high] * 3)
     assert mode.orders[0][0] == 9
-    again = make_mode("oracle", world.graph, "q", Parameters(period=1), state=json.loads(json.dumps(mode.to_json())))
+    again = make_mode("oracle", world.graph, "q", Parameters(period=1), state=recorded(mode.state))
     assert again.arrivals == mode.arrivals
     model = EngineCost(world.graph, costly=frozenset([frozenset((0, 1))]))
     assert checked(world, [steady] * 2, model=model).orders[0][-1] == 1

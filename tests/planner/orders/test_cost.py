@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.orders import every_order
 from penstock.planner.orders.cost import EngineCost, IndexCost, Price, order_cost, step_costs
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.search import every_order
 from penstock.planner.orders.sizes import Sizes
 
 from .cases import CLIQUE, A, B, C, D, example, graphs, named, tables

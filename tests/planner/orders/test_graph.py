@@ -3,6 +3,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 
+from lab.orders import inner_join_set
 from penstock.planner.orders.graph import JoinGraph
 
 from .cases import A, B, C, D, graphs, named
@@ -17,15 +18,15 @@ def test_equality_is_transitive_within_a_class_and_not_between_classes():
 
 
 def test_inner_join_sets_of_a_star():
-    assert STAR.inner_join_set(named("ACD"))
-    assert not STAR.inner_join_set(named("BCD"))
-    assert ON_ID.inner_join_set(named("BCD"))
-    assert not ON_ID.inner_join_set(named("B"))
+    assert inner_join_set(STAR, named("ACD"))
+    assert not inner_join_set(STAR, named("BCD"))
+    assert inner_join_set(ON_ID, named("BCD"))
+    assert not inner_join_set(ON_ID, named("B"))
 
 
 def test_two_joined_pairs_are_no_inner_join_set():
     pairs = JoinGraph(4, edges=[(A, B), (C, D)])
-    assert not pairs.inner_join_set(named("ABCD"))
+    assert not inner_join_set(pairs, named("ABCD"))
     assert pairs.components(named("ABCD")) == (named("AB"), named("CD"))
     assert not pairs.connected()
     assert pairs.connected(named("CD"))

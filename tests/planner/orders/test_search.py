@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.orders import brute_force, every_order
 from penstock.planner.orders.cost import EngineCost, IndexCost, Price, order_cost
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.search import (
     Hints,
     best_order,
-    brute_force,
-    every_order,
     fast_positions,
     greedy_order,
     moved_up,

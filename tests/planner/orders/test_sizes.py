@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.orders import literal_selectivity
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.orders.sizes import (
     Estimates,
     independent_estimates,
     literal_estimates,
-    literal_selectivity,
     literal_sizes,
     measured_sizes,
     sound_estimates,

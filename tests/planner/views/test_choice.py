@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.maintenance import cheapest
 from penstock.planner.views.choice import Chooser, priced
-from penstock.planner.views.formulas import cheapest, grouping_cost
+from penstock.planner.views.formulas import grouping_cost
 from penstock.planner.views.price import price
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.statistics import Sample, Statistics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from math import inf
 
@@ -11,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.maintenance import batch_cost, beam, cheapest, enumerated, order_cost, uniform_costs
+from lab.orders import every_order
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.search import every_order
-from penstock.planner.views.formulas import batch_cost, cheapest, grouping_cost, order_cost, stepper, uniform_costs
+from penstock.planner.views.formulas import grouping_cost, stepper
 from penstock.planner.views.regression import TERMS, Tau, fit
-from penstock.planner.views.search import beam, best_order, by_subsets, enumerated
+from penstock.planner.views.search import best_order, by_subsets
 from penstock.planner.views.statistics import REMEMBERED, Sample, Statistics, learned, recalled, remembered
+from tests.recorded import recorded
 
 from .test_strategies import TOURS, V2, V3, chain, graphs
 
@@ -224,7 +225,7 @@ def test_what_is_remembered_is_what_will_be_predicted_again(graph, seen):
     ends = [edges[at % len(edges)] for at, _, _ in seen]
     samples = [Sample(b, (a,), k, 4, 3 * k, k, 2 * k, t) for (a, b), (_, k, t) in zip(ends, seen, strict=True)]
     stats = replace(learned(statistics(graph), samples), recompute=1.5)
-    again = recalled(statistics(graph, rows=7.0), json.loads(json.dumps(remembered(stats))))
+    again = recalled(statistics(graph, rows=7.0), recorded(remembered(stats)))
     assert (again.rows, again.fanout, again.recompute) == (stats.rows, stats.fanout, 1.5)
     assert {edge: found[-REMEMBERED:] for edge, found in stats.samples.items()} == again.samples
     if all(len(found) <= REMEMBERED for found in stats.samples.values()):

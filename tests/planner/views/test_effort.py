@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.maintenance import hamiltonian_paths
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views import choice, paths
 from penstock.planner.views.formulas import grouping_cost, grown, stepper
-from penstock.planner.views.paths import EXPANSIONS, contraction, hamiltonian_paths, nodes_of, spread_paths
+from penstock.planner.views.paths import EXPANSIONS, contraction, nodes_of, spread_paths
 from penstock.planner.views.regression import Tau
 from penstock.planner.views.search import EXACT, STEPS, best_order, by_subsets
 from tests.effort import examples

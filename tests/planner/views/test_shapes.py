@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.maintenance import building_work, bushy_time, cluster_price, joins_all
 from penstock.planner.views.bushy import (
     allocate,
     around,
@@ -16,7 +17,6 @@ from penstock.planner.views.bushy import (
     by_key,
     by_output,
     cheapest_bushy,
-    cluster_price,
     fewest_steps,
     groups,
     pieced_bushy,
@@ -27,15 +27,7 @@ from penstock.planner.views.bushy import (
 )
 from penstock.planner.views.relations import Relations, Tie
 from penstock.planner.views.shape_choice import RUNNABLE, choose, draw, explain_choice
-from penstock.planner.views.shape_cost import (
-    Costs,
-    building_work,
-    bushy_time,
-    probing_work,
-    rows_of,
-    segment_time,
-    spark_time,
-)
+from penstock.planner.views.shape_cost import Costs, probing_work, rows_of, segment_time, spark_time
 from penstock.planner.views.shapes import (
     PREFERENCES,
     Segment,
@@ -80,7 +72,7 @@ def memory_of(join):
 def test_no_shape_loses_a_relation_or_makes_a_product(data, join):
     for shape in all_shapes(join, data.draw(memory_of(join)), data.draw(st.integers(1, 8))):
         assert shape.members[-1] == join.all
-        assert shape.joins_all(join), shape
+        assert joins_all(shape, join), shape
 
 
 @given(st.data(), relations(most=6))
@@ -142,7 +134,7 @@ def test_a_short_order_has_the_fewest_rows_in_between(join):
         legal = [
             p
             for p in permutations(sorted(join.all - {probe}))
-            if Shape("", join.count, (Segment(probe, p),)).joins_all(join)
+            if joins_all(Shape("", join.count, (Segment(probe, p),)), join)
         ]
 
         def flowing(order, probe=probe):
@@ -155,7 +147,7 @@ def test_long_orders_are_greedy():
     join = tied([1000 + n for n in range(20)], [(n, n + 1) for n in range(19)])
     order = ordered(join, 10, join.all - {10})
     assert sorted((10, *order)) == list(range(20))
-    assert Shape("", 20, (Segment(10, order),)).joins_all(join)
+    assert joins_all(Shape("", 20, (Segment(10, order),)), join)
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
@@ -369,7 +361,7 @@ def test_the_chosen_shape_is_the_fastest_that_can_run_and_fits(data, join, cores
     assert choice.seconds[choice.shape.kind] == min(runnable.values())
     builds = max(len(segment.builds) for segment in choice.shape.segments)
     assert table_bytes(choice.shape, join) <= memory * (1 + 1e-9) or builds <= 1 or len(choice.shape.segments) > 1
-    assert choice.shape.joins_all(join)
+    assert joins_all(choice.shape, join)
 
 
 def test_wide_rows_make_groups_pay_and_one_key_makes_them_not():

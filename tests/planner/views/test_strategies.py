@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.maintenance import adjacent_requests, hamiltonian_paths
+from lab.orders import every_order
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.search import every_order
-from penstock.planner.views.paths import Group, contraction, hamiltonian_paths
-from penstock.planner.views.strategies import (
-    adjacent,
-    adjacent_requests,
-    batch,
-    conditional,
-    greedy,
-    products,
-    sweep,
-)
+from penstock.planner.views.paths import Group, contraction
+from penstock.planner.views.strategies import adjacent, batch, conditional, greedy, products, sweep
 
 
 def chain(n):

@@ -32,6 +32,9 @@ def cast(call: Call, arguments: Sequence[Values]) -> Outcome:
         return _text(given, source)
     if target == "double":
         return given.data.astype(np.float64), None
+    if target == "float":
+        with np.errstate(over="ignore"):
+            return given.data.astype(np.float32).astype(np.float64), None
     if target == "boolean":
         return given.data != 0, None
     return _whole(given, source, target)

@@ -19,8 +19,8 @@ from penstock.model import Stream
 from penstock.model.time import NEVER
 from penstock.model.windows import Session, Sliding
 from penstock.planner.aggregates import AggregatePlan, Windowed
-from penstock.planner.network import WindowAggregate
 from penstock.planner.reached import Closing, Reached
+from penstock.planner.window_aggregate import WindowAggregate
 from penstock.state.manifest import Patterns, Progress
 from penstock.state.run import Ints
 

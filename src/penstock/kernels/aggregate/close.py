@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.columns.terms.evaluation import holds, values
 from penstock.columns.types import arrow_type
 from penstock.kernels.aggregate import frames as framing
 from penstock.kernels.aggregate.codes import Flags
@@ -33,7 +34,6 @@ from penstock.kernels.aggregate.finish import finished, overflows
 from penstock.kernels.aggregate.frames import Frames
 from penstock.kernels.aggregate.ranking import row_windows
 from penstock.kernels.aggregate.results import Shown, TooManyError, leading, table_of
-from penstock.kernels.compare import holds, values
 from penstock.model.expression import AGGREGATE_ROLE, GROUP_ROLE, WINDOW_START, Ref, Term
 from penstock.model.time import FOREVER, NEVER
 from penstock.model.windows import Landmark, PerRow, Session, Sliding, SlidingRows

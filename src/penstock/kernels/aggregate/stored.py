@@ -21,8 +21,9 @@ from penstock.kernels.aggregate.states import why_lost
 from penstock.kernels.aggregate.ticks import LAST
 from penstock.model.windows import PerRow, SlidingRows
 from penstock.planner.aggregates import AggregatePlan
-from penstock.planner.network import MAX_ROLES, AggregateSource, WindowAggregate
+from penstock.planner.state_table import MAX_ROLES
 from penstock.planner.taxonomy import ROWS, Piece
+from penstock.planner.window_aggregate import AggregateSource, WindowAggregate
 from penstock.state.run import Rows
 
 _OWN = ("_key", "_ts", "_pane", "_bits")

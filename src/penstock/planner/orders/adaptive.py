@@ -8,15 +8,15 @@ for part of a period, and all trials together may lose only a small share of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+
+from msgspec import structs
 
 from penstock.planner.orders.cost import CostModel, order_cost
 from penstock.planner.orders.decision import Decision, Outcome, Parameters, Violation
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
 from penstock.planner.orders.history import changed, learn, supposed
-from penstock.planner.orders.mode import Mode
-from penstock.planner.orders.ranged import outside, ranges_from_json, ranges_to_json, violations
+from penstock.planner.orders.mode import Learned, Mode, ModeState
+from penstock.planner.orders.ranged import outside, ranges_of, stored_ranges, violations
 from penstock.planner.orders.ranges import RANGED, Range, keys, sound_ranges
 from penstock.planner.orders.search import Hints, best_order
 from penstock.planner.orders.signals import distance, draw, magnitude, probability, sound_stuck
@@ -72,29 +72,20 @@ class Adaptive(Mode):
         else:
             super().observe(statistics)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "known": self.known.to_json(),
-            "ranges": ranges_to_json(self.ranges),
-            "ages": sorted(self.ages.items()),
-            "trials": [[start, list(order)] for start, order in sorted(self.trials.items())],
-            "work": self.work,
-            "lost": self.lost,
-            "settled": self.settled,
-            "signs": self.signs,
-        }
+    @property
+    def state(self) -> ModeState:
+        ages, trials = dict(sorted(self.ages.items())), dict(sorted(self.trials.items()))
+        learned = Learned(self.known.stored, ages, trials, self.work, self.lost, self.settled, self.signs)
+        return structs.replace(super().state, ranges=stored_ranges(self.ranges), learned=learned)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: ModeState) -> None:
         super().restore(state)
-        self.known = Statistics.from_json(state["known"])
-        self.ranges = ranges_from_json(state["ranges"])
-        self.ages = {start: age for start, age in state["ages"]}  # noqa: C416
-        self.trials = {start: tuple(order) for start, order in state["trials"]}
-        self.work, self.lost, self.settled = state["work"], state["lost"], state["settled"]
-        if state["signs"] is not None:
-            arrivals, held, work = state["signs"]
-            self.signs = (tuple(arrivals), held, work)
+        learned = state.learned
+        if learned is None:
+            raise ValueError(f"the state of {self.query} lacks what {self.name} has learned")
+        self.known, self.ranges = Statistics.of(learned.known), ranges_of(state.ranges)
+        self.ages, self.trials = dict(learned.ages), dict(learned.trials)
+        self.work, self.lost, self.settled, self.signs = learned.work, learned.lost, learned.settled, learned.signs
 
     def _decide(self, number: int) -> Decision:
         if not self.interval.rows:
@@ -115,9 +106,9 @@ class Adaptive(Mode):
             decision = self._decision(number, self._checked(view, self._share(), new))
         else:
             reason = f"{why} moved by {moved:.3g}: checked with probability {chance:.3g}, drew {drawn:.3g}"
-            outcomes = [replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
+            outcomes = [structs.replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
             decision = self._decision(number, outcomes, reason)
-        return replace(decision, distance=moved, probability=chance, draw=drawn, overhead=self.overhead)
+        return structs.replace(decision, distance=moved, probability=chance, draw=drawn, overhead=self.overhead)
 
     def _share(self) -> float:
         """What one start must save in an interval like this for the check to pay: its share of the overhead.

@@ -1,11 +1,13 @@
-"""The decision of a check and its reasons, in a form to store and to show."""
+"""The decision of a check, and its reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from penstock.planner.orders.graph import Order, Orders
 from penstock.planner.orders.ranges import Range
@@ -58,22 +60,20 @@ class Parameters:
             raise ValueError(f"guard and overhead must not be negative: {self.guard} and {self.overhead}")
 
 
-@dataclass(frozen=True)
-class Violation:
-    """A number outside its range."""
+class Violation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number outside its range; None is an open end."""
 
     positions: tuple[int, ...]
     value: float
     low: float
-    high: float
+    high: float | None
 
     @classmethod
     def of(cls, broken: Range, value: float) -> Violation:
-        return cls(tuple(sorted(broken.positions)), value, broken.low, broken.high)
+        return cls(tuple(sorted(broken.positions)), value, broken.low, None if broken.high == inf else broken.high)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a check did with the order of one start; costs are those expected for an interval like the last."""
 
     start: int
@@ -90,8 +90,7 @@ class Outcome:
         return self.order != self.previous
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="orders"):
     """The result of one check: `distance`, `probability` and `draw` are of the arrival rates, if these were considered.
 
     `overhead` is the cost of a check, if it was considered.
@@ -119,17 +118,8 @@ class Decision:
     def changed(self) -> bool:
         return any(outcome.changed for outcome in self.outcomes)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, to store; an open end of a range is null."""
-        text = asdict(self)
-        for outcome in text["outcomes"]:
-            for violation in outcome["violated"]:
-                violation["high"] = None if violation["high"] == inf else violation["high"]
-        return text
 
-
-@dataclass(frozen=True)
-class Counters:
+class Counters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The numbers of checks, of bypassed ones, of searches for a new order, and of those that changed the order."""
 
     checks: int = 0

@@ -77,12 +77,6 @@ class JoinGraph:
         """Whether predicates connect all of these positions, directly or indirectly; by default the whole join."""
         return len(self.components(self.all if positions is None else positions)) <= 1
 
-    def inner_join_set(self, positions: Positions) -> bool:
-        """Whether the positions join without a Cartesian product (Wang 2013, 4.2.2, asked of the whole and not of
-        each position alone: the parts of {A-B, C-D} are not joined with each other).
-        """
-        return len(positions) >= 2 and self.connected(positions)
-
     def predicates(self, positions: Positions) -> list[Positions]:
         """The predicates among these positions: their part of each class, and the other edges, none inside another."""
         parts = {members & positions for members in self.classes} | {edge & positions for edge in self.edges}

@@ -7,29 +7,58 @@ decision of a mode follows from its input, which is part of its state.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import msgspec
 
 from penstock.planner.orders.cost import CostModel
 from penstock.planner.orders.decision import Counters, Decision, Outcome, Parameters, summary
 from penstock.planner.orders.graph import JoinGraph, Orders
+from penstock.planner.orders.ranges import StoredRange
 from penstock.planner.orders.search import Hints, best_order
 from penstock.planner.orders.signals import fluctuating
 from penstock.planner.orders.sizes import sound_estimates, sound_sizes
-from penstock.planner.orders.statistics import Statistics
+from penstock.planner.orders.statistics import Statistics, StoredStatistics
 
 _REMEMBERED = 8  # checks whose arrivals show whether those of a position fluctuate
 _TIMED = 5  # checks whose cost is kept: a pause does not change the median of so many
+
+
+class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the mode `adaptive` adds to the state of all modes; it says what each part is."""
+
+    known: StoredStatistics
+    ages: dict[int, int]
+    trials: Orders
+    work: float
+    lost: float
+    settled: bool
+    signs: tuple[tuple[float, ...], float, float] | None
+
+
+class ModeState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of a mode between two steps, as it is recorded; `ranges` and what follows are of some modes only."""
+
+    mode: str
+    query: str
+    orders: Orders
+    counters: Counters
+    interval: StoredStatistics
+    spent: tuple[float, ...]
+    arrivals: tuple[tuple[float, ...], ...]
+    ranges: dict[int, tuple[StoredRange, ...]] = {}
+    last: tuple[float, ...] | None = None
+    learned: Learned | None = None
 
 
 class Mode(ABC):
     """The orders in force of one join, the counts since the last check, and what the last checks have `spent`.
 
     Call `observe` after every step, and `check` when `due`; `orders` are then those of the next step. Report the
-    measured cost of the check to `spend`. `pool` adds what other queries counted among the same positions. `to_json` is
-    all that a restart needs.
+    measured cost of the check to `spend`. `pool` adds what other queries counted among the same positions.
     """
 
     name: ClassVar[str]
@@ -83,30 +112,20 @@ class Mode(ABC):
         """Record the cost of a check that was not bypassed, in units of the cost model."""
         self.spent = (*self.spent, cost)[-_TIMED:]
 
-    def to_json(self) -> dict[str, Any]:
-        """The state of the mode in plain values."""
-        return {
-            "mode": self.name,
-            "query": self.query,
-            "orders": [[start, list(order)] for start, order in sorted(self.orders.items())],
-            "counters": asdict(self.counters),
-            "interval": self.interval.to_json(),
-            "spent": list(self.spent),
-            "arrivals": [list(rows) for rows in self.arrivals],
-        }
+    @property
+    def state(self) -> ModeState:
+        """All that a restart needs."""
+        orders = dict(sorted(self.orders.items()))
+        return ModeState(self.name, self.query, orders, self.counters, self.interval.stored, self.spent, self.arrivals)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: ModeState) -> None:
         """Restore a stored state; raises `ValueError` if it is of another mode, query or join."""
-        orders = {start: tuple(order) for start, order in state["orders"]}
-        if (state["mode"], state["query"]) != (self.name, self.query):
-            raise ValueError(f"state of {state['mode']} for {state['query']} is none of {self.name} for {self.query}")
-        if orders.keys() != self.graph.all or not all(self.graph.legal(*order) for order in orders.items()):
-            raise ValueError(f"the stored orders of {self.query} are not legal in its join: {orders}")
-        self.orders = orders
-        self.counters = Counters(**state["counters"])
-        self.interval = Statistics.from_json(state["interval"])
-        self.spent = tuple(state.get("spent", ()))
-        self.arrivals = tuple(tuple(rows) for rows in state.get("arrivals", ()))
+        if (state.mode, state.query) != (self.name, self.query):
+            raise ValueError(f"state of {state.mode} for {state.query} is none of {self.name} for {self.query}")
+        if state.orders.keys() != self.graph.all or not all(self.graph.legal(*order) for order in state.orders.items()):
+            raise ValueError(f"the stored orders of {self.query} are not legal in its join: {state.orders}")
+        self.orders, self.counters, self.interval = dict(state.orders), state.counters, Statistics.of(state.interval)
+        self.spent, self.arrivals = state.spent, state.arrivals
 
     @abstractmethod
     def _decide(self, number: int) -> Decision: ...

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 from penstock.planner.orders.adaptive import Adaptive
 from penstock.planner.orders.cost import CostModel, EngineCost
 from penstock.planner.orders.decision import Parameters
 from penstock.planner.orders.fixed import Oracle, Random, Static, Worst
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.mode import Mode
+from penstock.planner.orders.mode import Mode, ModeState
 from penstock.planner.orders.ranged import Card, Pop
 from penstock.planner.orders.statistics import Statistics
 
@@ -31,12 +30,12 @@ def make_mode(
     model: CostModel | None = None,
     limits: Sequence[float] | None = None,
     statistics: Statistics | None = None,
-    state: Mapping[str, Any] | None = None,
+    state: ModeState | None = None,
 ) -> Mode:
     """A mode with its first orders, or as stored.
 
     `query` names the join in all decisions and random draws; `limits` has the rows of each window of rows, and `inf`
-    for others; `statistics` is what is known when the query is registered, `state` a result of `to_json`.
+    for others; `statistics` is what is known when the query is registered, `state` that of a mode before.
     """
     if name not in MODES:
         raise ValueError(f"no mode is called {name!r}; there are {', '.join(MODES)}")

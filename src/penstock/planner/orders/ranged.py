@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import inf
-from typing import Any
+
+from msgspec import structs
 
 from penstock.planner.orders.cost import CostModel, order_cost
 from penstock.planner.orders.decision import Decision, Outcome, Parameters, Violation
 from penstock.planner.orders.graph import JoinGraph
-from penstock.planner.orders.mode import Mode
-from penstock.planner.orders.ranges import RANGED, Range, literal_ranges, sound_ranges
+from penstock.planner.orders.mode import Mode, ModeState
+from penstock.planner.orders.ranges import RANGED, Range, StoredRange, literal_ranges, sound_ranges
 from penstock.planner.orders.search import best_order
 from penstock.planner.orders.signals import distance, draw, literal_stuck, probability, sound_stuck
 from penstock.planner.orders.sizes import Sizes, literal_sizes, sound_estimates, sound_sizes
@@ -40,12 +40,13 @@ class Pop(Mode):
         if not self.parameters.literal:
             super().pool(statistics)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "ranges": ranges_to_json(self.ranges)}
+    @property
+    def state(self) -> ModeState:
+        return structs.replace(super().state, ranges=stored_ranges(self.ranges))
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: ModeState) -> None:
         super().restore(state)
-        self.ranges = ranges_from_json(state["ranges"])
+        self.ranges = ranges_of(state.ranges)
 
     def _decide(self, number: int) -> Decision:
         return self._decision(number, self._checked())
@@ -117,12 +118,13 @@ class Card(Pop):
         super().__init__(graph, query, parameters, model, limits)
         self.last: tuple[float, ...] | None = None  # the arrivals of the last interval
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "last": None if self.last is None else list(self.last)}
+    @property
+    def state(self) -> ModeState:
+        return structs.replace(super().state, last=self.last)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: ModeState) -> None:
         super().restore(state)
-        self.last = None if state["last"] is None else tuple(state["last"])
+        self.last = state.last
 
     def _decide(self, number: int) -> Decision:
         moved = 1.0 if self.last is None else distance(self.last, self.interval.arrivals)
@@ -135,9 +137,9 @@ class Card(Pop):
             reason = f"arrival rates moved by {moved:.3g}: checked with probability {chance:.3g}, drew {drawn:.3g}"
             for start in self.orders:
                 self._shift(start, self._sizes(self.interval, start))
-            outcomes = [replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
+            outcomes = [structs.replace(outcome, action="bypassed") for outcome in self._kept("not checked")]
             decision = self._decision(number, outcomes, reason)
-        return replace(decision, distance=moved, probability=chance, draw=drawn)
+        return structs.replace(decision, distance=moved, probability=chance, draw=drawn)
 
     def _stuck(self, start: int) -> str | None:
         stuck = literal_stuck if self.parameters.literal else sound_stuck
@@ -152,13 +154,13 @@ def violations(ranges: Sequence[Range], sizes: Sizes) -> tuple[Violation, ...]:
 
 def outside(violation: Violation) -> str:
     """The violation in words."""
-    names = ", ".join(map(str, violation.positions))
-    return f"{violation.value:g} rows of {names} are outside {violation.low:g} to {violation.high:g}"
+    names, high = ", ".join(map(str, violation.positions)), inf if violation.high is None else violation.high
+    return f"{violation.value:g} rows of {names} are outside {violation.low:g} to {high:g}"
 
 
-def ranges_to_json(ranges: Mapping[int, Sequence[Range]]) -> list[Any]:
-    return [[start, [r.to_json() for r in found]] for start, found in sorted(ranges.items())]
+def stored_ranges(ranges: Mapping[int, Sequence[Range]]) -> dict[int, tuple[StoredRange, ...]]:
+    return {start: tuple(r.stored for r in found) for start, found in sorted(ranges.items())}
 
 
-def ranges_from_json(text: Sequence[Any]) -> dict[int, tuple[Range, ...]]:
-    return {start: tuple(Range.from_json(r) for r in found) for start, found in text}
+def ranges_of(stored: Mapping[int, Sequence[StoredRange]]) -> dict[int, tuple[Range, ...]]:
+    return {start: tuple(map(Range.of, found)) for start, found in stored.items()}

@@ -12,7 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
-from typing import Any
+
+import msgspec
 
 from penstock.planner.orders.cost import CostModel, order_cost, step_costs
 from penstock.planner.orders.graph import JoinGraph, Order, Positions
@@ -23,6 +24,16 @@ RANGED = 8  # positions up to which computing ranges is less work than planning 
 _FAR = 1e15  # upper limit of the search
 _ROUNDING = 1e-9  # relative difference of equal costs
 _ROUNDS = 100  # of the search for a crossing; each rival is met once, so that usually a few suffice
+
+
+class StoredRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A range in a record; None is an open end."""
+
+    positions: tuple[int, ...]
+    low: float
+    high: float | None
+    value: float
+    shifts: int
 
 
 @dataclass(frozen=True)
@@ -47,14 +58,15 @@ class Range:
         high = limit if value >= limit else min(self.high + by, limit)
         return replace(self, low=max(self.low + by, 0.0), high=high, value=value, shifts=self.shifts + 1)
 
-    def to_json(self) -> list[Any]:
+    @property
+    def stored(self) -> StoredRange:
         high = None if self.high == inf else self.high
-        return [sorted(self.positions), self.low, high, self.value, self.shifts]
+        return StoredRange(tuple(sorted(self.positions)), self.low, high, self.value, self.shifts)
 
     @classmethod
-    def from_json(cls, text: Sequence[Any]) -> Range:
-        members, low, high, value, shifts = text
-        return cls(frozenset(members), low, inf if high is None else high, value, shifts)
+    def of(cls, stored: StoredRange) -> Range:
+        high = inf if stored.high is None else stored.high
+        return cls(frozenset(stored.positions), stored.low, high, stored.value, stored.shifts)
 
 
 def keys(start: int, order: Order) -> list[Positions]:

@@ -71,22 +71,6 @@ def offers(graph: JoinGraph, sizes: Sizes, model: CostModel, sign: float = 1.0) 
     return table
 
 
-def every_order(graph: JoinGraph, start: int) -> Iterator[Order]:
-    """All legal orders of a start, lower positions first."""
-    growing: list[Order] = [()]
-    while growing:
-        order = growing.pop()
-        if len(order) == graph.count - 1:
-            yield order
-        else:
-            growing += [(*order, p) for p in reversed(graph.following(frozenset((start, *order))))]
-
-
-def brute_force(graph: JoinGraph, sizes: Sizes, model: CostModel) -> Offer:
-    """The cheapest of all legal orders with its cost, by enumeration: for few positions, and to verify the others."""
-    return min((order_cost(model, sizes, order), order) for order in every_order(graph, sizes.start))
-
-
 def random_order(graph: JoinGraph, start: int, draw: Callable[[int], float]) -> Order:
     """A random legal order: `draw(k)` in [0, 1) selects among the positions that may come k-th."""
     order: Order = ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
 
-from penstock.planner.orders.graph import JoinGraph, Order, Positions
+from penstock.planner.orders.graph import JoinGraph, Positions
 from penstock.planner.orders.statistics import MOST, Statistics, product
 
 EXACT = 12  # positions up to which all sets are enumerated; beyond, each one would double the work
@@ -163,22 +163,6 @@ def literal_sizes(graph: JoinGraph, statistics: Statistics, start: int) -> Sizes
     estimates = literal_estimates(graph, statistics, start)
     arrived = {frozenset((start,)): statistics.arrivals[start]}
     return Sizes(start, statistics.held, estimates, fixed=arrived)
-
-
-def literal_selectivity(graph: JoinGraph, statistics: Statistics, start: int, prefix: Order, following: int) -> float:
-    """The selectivity of a step as defined in the thesis: of cardinalities if all are collected (4.1), else the least
-    of the pairs (4.2). A pair without a predicate, and a step that meets no row, has selectivity 1.
-    """
-    estimates = literal_estimates(graph, statistics, start)
-    bound = frozenset((start, *prefix))
-
-    def ratio(members: Positions) -> float:
-        among = estimates(members) * statistics.held[following]
-        return estimates(members | {following}) / among if among > 0 else 1.0
-
-    if bound | {following} in estimates.collected and (not prefix or bound in estimates.collected):
-        return ratio(bound)
-    return min((ratio(frozenset((p,))) for p in bound if graph.joined(p, following)), default=1.0)
 
 
 def _pairs(graph: JoinGraph, known: Mapping[Positions, float]) -> dict[Positions, float]:

@@ -11,13 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum, prod
-from typing import Any
+
+import msgspec
 
 from penstock.planner.orders.graph import Positions
 
 Flow = tuple[int, Positions]  # the composites of a set that rows of the start made
 _COUNTED = 2**63
 MOST = 1e100  # larger numbers of rows are cut to this one: products stay finite
+
+
+class StoredStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`flows` as (start, positions, composites, chances); `outputs` with their chances."""
+
+    arrivals: tuple[float, ...]
+    held: tuple[float, ...]
+    flows: tuple[tuple[int, tuple[int, ...], float, float], ...]
+    outputs: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -156,37 +166,24 @@ class Statistics:
         """For each set that some start looked up, the share of its combinations that are composites."""
         return {members: min(found / among, 1.0) for members, (found, among) in self.evidence.items()}
 
-    def step_selectivity(self, start: int, bound: Positions, following: int) -> float | None:
-        """The share of pairs that one step of one start's order kept (4.1, of flows); `None` if it met no pair."""
-        flow = 1.0 if len(bound) == 1 else self._ratio(start, bound)
-        grown = self._ratio(start, bound | {following})
-        return min(grown / flow, 1.0) if grown is not None and flow else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and lists, the same for equal statistics."""
-        flows = sorted((start, sorted(members)) for start, members in self.flows)
+    @property
+    def stored(self) -> StoredStatistics:
+        """The form of a record, the same for equal statistics."""
+        flows = sorted((start, tuple(sorted(members))) for start, members in self.flows)
         keys = [(start, frozenset(members)) for start, members in flows]
-        return {
-            "arrivals": list(self.arrivals),
-            "held": list(self.held),
-            "flows": [[key[0], sorted(key[1]), self.flows[key], self.chances[key]] for key in keys],
-            "outputs": [self.outputs, self.output_chances],
-        }
+        counted = tuple((*flow, self.flows[key], self.chances[key]) for flow, key in zip(flows, keys, strict=True))
+        return StoredStatistics(self.arrivals, self.held, counted, (self.outputs, self.output_chances))
 
     @classmethod
-    def from_json(cls, text: Mapping[str, Any]) -> Statistics:
-        flows = [((start, frozenset(members)), rows, among) for start, members, rows, among in text["flows"]]
+    def of(cls, stored: StoredStatistics) -> Statistics:
+        flows = [((start, frozenset(members)), rows, among) for start, members, rows, among in stored.flows]
         return cls(
-            tuple(text["arrivals"]),
-            tuple(text["held"]),
+            stored.arrivals,
+            stored.held,
             {flow: rows for flow, rows, _ in flows},
             {flow: among for flow, _, among in flows},
-            *text["outputs"],
+            *stored.outputs,
         )
-
-    def _ratio(self, start: int, positions: Positions) -> float | None:
-        among = self.chances.get((start, positions), 0.0)
-        return self.flows[start, positions] / among if among > 0 else None
 
     def _check(self, other: Statistics) -> None:
         if len(self.held) != len(other.held):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from penstock.planner.views.relations import Members, Relations
-from penstock.planner.views.shape_cost import Costs, bushy_time, rows_of, segment_time
+from penstock.planner.views.shape_cost import Costs, rows_of, segment_time
 from penstock.planner.views.shapes import (
     SEGMENTED_BUSHY,
     Preference,
@@ -190,11 +190,6 @@ def cheapest_bushy(relations: Relations, judge: Judge, cores: int, price: Price)
     sizes = range(max(2, ceil(relations.count / 2)), 1, -1)
     shapes = [segmented_bushy(relations, size, judge, cores, final) for size in sizes for final in FINAL_PROBES]
     return min(shapes, key=price)
-
-
-def cluster_price(relations: Relations, costs: Costs, cores: int) -> Price:
-    """The price of a shape on the cluster of the thesis."""
-    return lambda shape: bushy_time(relations, shape, costs, cores)
 
 
 # -- short of memory --------------------------------------------------------------------------------------------------

@@ -6,32 +6,12 @@ attributes. The formulas add requests; `price` takes concurrent requests into ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from penstock.planner.orders.graph import JoinGraph, Order
-from penstock.planner.views.paths import hamiltonian_paths
-from penstock.planner.views.search import best_order
+from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.statistics import Statistics
 
 TauOf = Callable[[int, int], Callable[[float, float], float]]
-
-
-def uniform_costs(
-    sizes: Sequence[float], group: int, ship: Callable[[float], float], evaluate: Callable[[float], float]
-) -> tuple[float, float, float]:
-    """Batch, adjacent (of `group`) and conditional for n equal sources (10.4); `sizes`: a delta after each join."""
-    n = len(sizes)
-    s = (0.0, *sizes)  # counted from 1, as printed
-
-    def query(rows: float, back: float) -> float:
-        return ship(rows) + evaluate(rows) + ship(back)
-
-    batch = n * sum(query(s[i], s[i + 1]) for i in range(1, n))
-    alone = group * sum(query(s[i], s[i + 1]) for i in range(1, group))
-    shared = sum(query(group * s[i], group * s[i + 1]) for i in range(group, n))
-    up = sum(query(sum(s[1 : i + 1]), sum(s[2 : i + 2])) for i in range(1, n))
-    down = sum(query(i * s[i], i * s[i + 1]) for i in range(1, n))
-    return batch, n / group * (alone + shared), up + down
 
 
 def grown(graph: JoinGraph, statistics: Statistics, held: frozenset[int], start: int) -> float:
@@ -44,21 +24,6 @@ def grown(graph: JoinGraph, statistics: Statistics, held: frozenset[int], start:
             if w < v and graph.joined(w, v):
                 rows *= statistics.selectivity(w, v)
     return rows
-
-
-def batch_cost(
-    graph: JoinGraph, statistics: Statistics, tau: TauOf, deltas: Sequence[float], orders: Mapping[int, Order]
-) -> float:
-    """An extended batch plan: all steps, each with its order."""
-    return sum(order_cost(graph, statistics, tau, deltas, k, order) for k, order in orders.items())
-
-
-def order_cost(
-    graph: JoinGraph, statistics: Statistics, tau: TauOf, deltas: Sequence[float], start: int, order: Order
-) -> float:
-    """One step of a batch plan."""
-    step = stepper(graph, statistics, tau, deltas, start)
-    return sum(step(frozenset((start, *order[:i])), node) for i, node in enumerate(order))
 
 
 def grouping_cost(
@@ -86,22 +51,6 @@ def grouping_cost(
         rows = (rows * r[node] + deltas[node] * whole) * sigma[i - 1]
         whole, attributes = whole * r[node] * sigma[i - 1], attributes + a[node]
     return cost + leftover(rows, attributes)
-
-
-def cheapest(
-    graph: JoinGraph, statistics: Statistics, tau: TauOf, deltas: Sequence[float]
-) -> tuple[str, float, Mapping[int, Order] | tuple[int, ...]]:
-    """The better of the best extended batch plan and the best path (11.3)."""
-    orders = {
-        k: best_order(graph, k, stepper(graph, statistics, tau, deltas, k))[1]
-        for k in range(graph.count)
-        if deltas[k] > 0
-    }
-    batch = batch_cost(graph, statistics, tau, deltas, orders)
-    paths = [(grouping_cost(statistics, tau, deltas, p), p) for p in hamiltonian_paths(graph)]
-    if paths and min(paths)[0] < batch:
-        return ("conditional", *min(paths))
-    return "batch", batch, orders
 
 
 def stepper(

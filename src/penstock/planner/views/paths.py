@@ -36,18 +36,6 @@ def nodes_of(element: Element) -> tuple[int, ...]:
     return tuple(node for inner in element.path for node in nodes_of(inner))
 
 
-def hamiltonian_paths(graph: JoinGraph) -> Iterator[tuple[int, ...]]:
-    """All paths that visit every node once, both directions of each, lower nodes first."""
-    growing: list[tuple[int, ...]] = [(node,) for node in reversed(range(graph.count))]
-    while growing:
-        path = growing.pop()
-        if len(path) == graph.count:
-            yield path
-            continue
-        near = graph.neighbours(frozenset(path[-1:])) - frozenset(path)
-        growing += [(*path, node) for node in sorted(near, reverse=True)]
-
-
 def spread_paths(graph: JoinGraph, most: int, expansions: int = EXPANSIONS) -> list[Path]:
     """Paths that visit every node once: all of them if they are few, else up to `most` that differ early.
 

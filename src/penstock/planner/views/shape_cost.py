@@ -82,11 +82,6 @@ def rows_of(relations: Relations, shape: Shape, segment: Segment) -> Rows:
 # -- the cluster of the thesis ----------------------------------------------------------------------------------------
 
 
-def building_work(rows: Rows, costs: Costs) -> float:
-    """W_b: all tables of a segment."""
-    return costs.building * (sum(rows.sources) + sum(rows.handed))
-
-
 def probing_work(rows: Rows, costs: Costs, cores: int, *, redirected: bool = True) -> float:
     """W_p: rows are sent on after every join but the last, unless all tables of the segment have one key."""
     sent = (cores - 1) / cores * costs.send if redirected else 0.0
@@ -102,40 +97,6 @@ def segment_time(rows: Rows, costs: Costs, cores: int, *, redirected: bool = Tru
     """T of one pipelined segment over relations."""
     work = probing_work(rows, costs, cores, redirected=redirected)
     return building_time(rows.sources, costs, cores) + costs.setup + work / cores + costs.deplete
-
-
-def bushy_time(relations: Relations, shape: Shape, costs: Costs, cores: int) -> float:
-    """T of segments that run in waves, each wave feeding the next; of a single segment its own time.
-
-    Segments that pass on their result pay for filling the next wave's tables; there only the rows between two joins
-    remain to be paid. Relations that a later segment builds itself are read while the wave before runs.
-    """
-    total, waves = 0.0, shape.waves
-    for number, wave in enumerate(waves):
-        times = []
-        for segment in wave:
-            rows, own = rows_of(relations, shape, segment), segment.cores or cores
-            if all(i < shape.count for i in segment.inputs):
-                redirected = exchanges(relations, shape, segment) > 0
-                time = segment_time(rows, costs, own, redirected=redirected)
-            else:
-                source = costs.probing * rows.probe if rows.probes_source else 0.0
-                time = (((own - 1) / own * costs.send + costs.probe) * sum(rows.inner) + source) / own
-            if segment is not shape.segments[-1]:
-                after = _consumer(shape, segment)
-                handing = (costs.partition + costs.send + costs.build) * rows.result / own
-                time += handing + building_time((rows.result,), costs, after.cores or cores)
-            times.append(time)
-        if number + 1 < len(waves):
-            ahead = [s for s in waves[number + 1] if any(i >= shape.count for i in s.inputs)]
-            times += [building_time(rows_of(relations, shape, s).sources, costs, s.cores or cores) for s in ahead]
-        total += max(times)
-    return total
-
-
-def _consumer(shape: Shape, segment: Segment) -> Segment:
-    number = shape.count + next(n for n, s in enumerate(shape.segments) if s is segment)
-    return next(s for s in shape.segments if number in s.inputs)
 
 
 # -- Spark ------------------------------------------------------------------------------------------------------------

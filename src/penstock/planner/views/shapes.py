@@ -78,14 +78,6 @@ class Shape:
             found.append(found[-1] | self.members[build])
         return tuple(found)
 
-    def joins_all(self, relations: Relations) -> bool:
-        """Whether no join of the shape is a product."""
-        return all(
-            self.members[build] & relations.neighbours(bound)
-            for segment in self.segments
-            for bound, build in zip(self.reached(segment), segment.builds, strict=False)
-        )
-
 
 def copied(relations: Relations, bound: Members, build: Members, small: float) -> bool:
     """Whether a table is copied to every core, so that rows need not be sent: it is small, or has no key."""

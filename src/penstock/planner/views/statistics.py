@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+import msgspec
 
 from penstock.planner.views.regression import Tau, fit
 
@@ -17,8 +18,7 @@ FITTED = 6  # samples that an edge needs for its own model
 _WEIGHT = 0.3  # of the newest observation
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One request as measured: keys shipped, rows and columns returned, joined rows before and after, seconds."""
 
     node: int
@@ -99,27 +99,30 @@ def learned(statistics: Statistics, samples: Iterable[Sample]) -> Statistics:
     return replace(statistics, samples=kept, fanout=fanout, rows=tuple(rows))
 
 
-def remembered(statistics: Statistics) -> dict[str, Any]:
-    """What is worth storing for another process, as small JSON, without columns and connections, which it knows."""
-    samples = [
-        [s.node, list(s.via), s.keys, s.columns, s.rows, s.before, s.after, s.seconds]
-        for found in statistics.samples.values()
-        for s in found[-REMEMBERED:]
-    ]
-    return {
-        "rows": list(statistics.rows),
-        "fanout": [[v, node, rows] for (v, node), rows in sorted(statistics.fanout.items())],
-        "samples": samples,
-        "recompute": statistics.recompute,
-    }
+class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is worth storing for another process: without columns and connections, which it knows.
+
+    `fanout` as (v, node, rows).
+    """
+
+    rows: tuple[float, ...]
+    fanout: tuple[tuple[int, int, float], ...]
+    samples: tuple[Sample, ...]
+    recompute: float | None
 
 
-def recalled(statistics: Statistics, body: Mapping[str, Any]) -> Statistics:
+def remembered(statistics: Statistics) -> Remembered:
+    samples = tuple(s for found in statistics.samples.values() for s in found[-REMEMBERED:])
+    fanout = tuple((v, node, rows) for (v, node), rows in sorted(statistics.fanout.items()))
+    return Remembered(statistics.rows, fanout, samples, statistics.recompute)
+
+
+def recalled(statistics: Statistics, known: Remembered) -> Statistics:
     """The statistics with the stored values."""
-    if len(body["rows"]) != len(statistics.rows):
+    if len(known.rows) != len(statistics.rows):
         return statistics
     samples: dict[tuple[int, int], tuple[Sample, ...]] = {}
-    for node, via, *numbers in body["samples"]:
-        samples[via[-1], node] = (*samples.get((via[-1], node), ()), Sample(node, tuple(via), *numbers))
-    fanout = {(v, node): rows for v, node, rows in body["fanout"]}
-    return replace(statistics, rows=tuple(body["rows"]), fanout=fanout, samples=samples, recompute=body["recompute"])
+    for s in known.samples:
+        samples[s.via[-1], s.node] = (*samples.get((s.via[-1], s.node), ()), s)
+    fanout = {(v, node): rows for v, node, rows in known.fanout}
+    return replace(statistics, rows=known.rows, fanout=fanout, samples=samples, recompute=known.recompute)

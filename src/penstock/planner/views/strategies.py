@@ -102,12 +102,6 @@ def adjacent(graph: JoinGraph, size: int, path: Sequence[int] | None = None) -> 
     return MaintenancePlan("adjacent", path, tuple(steps.requests))
 
 
-def adjacent_requests(nodes: int, size: int) -> int:
-    """The number of requests of adjacent grouping on a path (Liu 2005, 10.1); least near the square root of `nodes`."""
-    groups = nodes // size
-    return groups * (size * (size - 1) + nodes - size) + (nodes - groups * size) * (nodes - 1)
-
-
 def greedy(graph: JoinGraph) -> MaintenancePlan:
     """Every node is requested once, for all members but its own: n requests, some products (Liu 2005, 10.2.2)."""
     _connected(graph)

@@ -13,7 +13,22 @@ from penstock.model.view import Source
 from penstock.planner.views.initial_load import Estimate
 from penstock.views.postgres.capture import qualified, text_literal
 from penstock.views.postgres.pool import Pool
-from penstock.views.rows.types import postgres_type
+
+# Spark's names of PostgreSQL's column types; `numeric` has its own rule.
+_POSTGRES = {
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "real": "float",
+    "double precision": "double",
+    "boolean": "boolean",
+    "text": "string",
+    "character varying": "string",
+    "character": "string",
+    "date": "date",
+    "timestamp with time zone": "timestamp",
+    "timestamp without time zone": "timestamp_ntz",
+}
 
 TYPES = {  # Spark's types, and PostgreSQL's for a cast; all others are decimals
     "tinyint": "smallint",
@@ -145,3 +160,10 @@ def _refuse_infinite(values: pa.ChunkedArray) -> None:
     least = pc.min(pc.cast(values, holder)).as_py()
     if least is not None and least < first:
         raise pa.ArrowInvalid("it is infinite, or later than the year 294246")
+
+
+def postgres_type(name: str, precision: int | None, scale: int | None) -> str | None:
+    """The Spark type of a column, from PostgreSQL's information schema."""
+    if name == "numeric":
+        return f"decimal({precision},{scale})" if precision is not None and precision <= 38 else None
+    return _POSTGRES.get(name)

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.hash import Ints
 from penstock.errors import StepError
 from penstock.model import View
 from penstock.views.rows.bag import COUNT, consolidated, counts, negated, total
 from penstock.views.rows.delta import Joins
 from penstock.views.rows.evaluate import select
-from penstock.views.rows.match import Ints, among, combined
+from penstock.views.rows.match import among, combined
 from penstock.views.rows.types import schema_of
 from penstock.views.sources.change_audit import Told, telling
 from penstock.views.sources.source import SourceReader

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.hash import Ints
 from penstock.model import View
 from penstock.planner.orders.graph import JoinGraph
 from penstock.planner.views.plan import MaintenancePlan, Request
@@ -24,7 +25,7 @@ from penstock.views.refresh.changes import Changes, flat, take_back
 from penstock.views.rows.bag import normalized
 from penstock.views.rows.delta import Delta, Joins, split, unify
 from penstock.views.rows.fit import fitted
-from penstock.views.rows.match import Codes, Ints, combined
+from penstock.views.rows.match import Codes, combined
 from penstock.views.sources.change_audit import Told, telling, told_between
 from penstock.views.sources.source import Answer, SourceReader
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.hash import Ints
 from penstock.model import Edge, Expression, Ref, View
 from penstock.views.rows.bag import COUNT, consolidated, counts
 from penstock.views.rows.evaluate import column, select
-from penstock.views.rows.match import NO_CODES, Coder, Codes, Flags, Ints, combined, common_type, pairs
+from penstock.views.rows.match import NO_CODES, Coder, Codes, Flags, combined, common_type, pairs
 
 ABSENT = -1
 

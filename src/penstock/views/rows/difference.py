@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numba import njit, types
 
+from penstock.columns.codes import codes_of
+from penstock.columns.hash import Ints
 from penstock.views.rows.bag import COUNT, counts, negated, normalized, total
-from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.match import hash_table, slot_of
 
 

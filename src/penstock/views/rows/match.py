@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
+from penstock.columns.hash import Ints, whole_numbers
 from penstock.errors import RegistrationError
-from penstock.views.rows.bag import normalized
 from penstock.views.rows.fit import as_double
 
-Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -81,17 +80,7 @@ class Coder:
             values = as_double(values) if pa.types.is_floating(kind) else values.cast(kind)
         if pa.types.is_string(kind) or pa.types.is_decimal(kind):
             return Codes(self._dictionaries.setdefault(kind, Dictionary()).encode(values), valid)
-        if pa.types.is_floating(kind):
-            filled = normalized(pc.fill_null(values, 0.0)).cast(pa.float64())
-            return Codes(filled.to_numpy(zero_copy_only=False).view(np.int64), valid)
-        if pa.types.is_boolean(kind):
-            values = values.cast(pa.int8())
-        elif pa.types.is_date32(kind):
-            values = values.cast(pa.int32())
-        elif pa.types.is_temporal(kind):
-            values = values.cast(pa.int64())
-        plain = pc.fill_null(values, 0) if values.null_count else values
-        return Codes(plain.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), valid)
+        return Codes(whole_numbers(values), valid)
 
 
 def combined(left: list[Codes], right: list[Codes]) -> tuple[Codes, Codes]:

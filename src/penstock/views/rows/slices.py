@@ -16,15 +16,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
+from penstock.columns.codes import codes_of
+from penstock.columns.hash import Ints
 from penstock.errors import StateError
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, counts, negated
-from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.difference import remaining
 
 Version = TypeVar("Version")
@@ -32,8 +34,7 @@ FEW = 4  # young files that are merged
 _WAIT, _WAITS = 0.02, 500  # seconds between two attempts to get the lock, and attempts
 
 
-@dataclass(frozen=True)
-class SliceFile:
+class SliceFile(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A file of signed rows: its name, its rows, its bytes, and whether all its counts are positive."""
 
     name: str

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.codes import codes_of
 from penstock.errors import StepError
 from penstock.model.view import Source, View
 from penstock.views.rows.bag import COUNT, consolidated, negated
-from penstock.views.rows.codes import codes_of
 from penstock.views.sources.source import SourceReader
 
 ROW = "row"

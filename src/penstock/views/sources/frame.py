@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from penstock.columns.types import KNOWN, source_type
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
@@ -23,7 +24,7 @@ from penstock.views.rows.bag import COUNT
 from penstock.views.rows.difference import difference
 from penstock.views.rows.files import read_files, to_arrow
 from penstock.views.rows.slices import Files
-from penstock.views.rows.types import KNOWN, schema_of, source_type
+from penstock.views.rows.types import schema_of
 from penstock.views.sources.snapshot import Rows, counted
 
 MakeFrame = Callable[[], DataFrame]

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.columns.types import KNOWN, spark_type
 from penstock.errors import RegistrationError, StepError
 from penstock.model import Column
 from penstock.model.view import Source
@@ -23,7 +24,7 @@ from penstock.planner.views.initial_load import Estimate
 from penstock.storage.secrets import resolved
 from penstock.views.rows.bag import COUNT
 from penstock.views.rows.difference import difference
-from penstock.views.rows.types import KNOWN, schema_of, spark_type
+from penstock.views.rows.types import schema_of
 from penstock.views.sources.snapshot import STAMPS, Rows, counted
 
 FILE = "_file"

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.columns.codes import codes_of
 from penstock.errors import ChangesLostError, StepError
 from penstock.model import Expression
 from penstock.model.view import Source
 from penstock.planner.views.initial_load import Estimate, keyed
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, consolidated, total
-from penstock.views.rows.codes import codes_of
 from penstock.views.rows.difference import difference
 from penstock.views.rows.evaluate import select
 from penstock.views.rows.slices import Files

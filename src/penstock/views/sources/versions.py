@@ -10,19 +10,24 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.codes import codes_of
+from penstock.columns.hash import Ints
 from penstock.errors import ChangesLostError, StateError
 from penstock.planner.views.initial_load import Estimate
+from penstock.storage.codec import exact, plain
 from penstock.storage.log import Log
 from penstock.storage.store import Store
 from penstock.views.rows.bag import COUNT, consolidated, counts, total
-from penstock.views.rows.codes import Ints, codes_of
 from penstock.views.rows.slices import Files, SliceFile, Slices, young
 
 FEW_ROWS = 1_000  # that are not worth merging
@@ -57,7 +62,7 @@ class Versions:
         self.store, self.folder = store, folder
         self.schema = schema if COUNT in schema.names else schema.append(pa.field(COUNT, pa.int64()))
         self.slices = Slices(store, f"{folder}/slices")
-        self.log = Log(store, folder, "number", _encode, _decode)
+        self.log = Log(store, folder, "number", plain, partial(exact, kind=Version))
         self._lock = threading.Lock()
         self._settled = 0
         with self.slices.writing():
@@ -144,15 +149,23 @@ class Versions:
     def files(self, names: Sequence[str]) -> Iterator[tuple[Files, Version]]:
         """The newest version as files of rows, kept until this ends; with deletions, in a file made for it."""
         schema = pa.schema([self.schema.field(n) for n in (*names, COUNT)])
-        with self.reading() as version:
+        with self.reading() as version, ExitStack() as held:
             made: list[SliceFile] = []
             try:
                 if not all(file.positive for file in version.content):
                     made.append(self.slices.write(pa.concat_tables(self._content(version.content))))
-                found = [(self.store.path(f.name), f.rows) for f in made or version.content]
+                found = [(self._path(f.name, held), f.rows) for f in made or version.content]
                 yield Files(schema, tuple(found)), version
             finally:
                 self.slices.forget(made)
+
+    def _path(self, name: str, held: ExitStack) -> str:
+        """Where other programs of this machine find a file: if need be a copy, until the end."""
+        if self.store.has_paths:
+            return self.store.path(name)
+        copy = Path(held.enter_context(TemporaryDirectory(prefix="penstock-")), "copy.arrow")
+        copy.write_bytes(self.store.map(name))
+        return str(copy)
 
     def estimate(self, columns: Sequence[str]) -> Estimate:
         """The number of rows, and of different values in each of these columns, if lookups used it."""
@@ -192,23 +205,3 @@ class Versions:
 
 def _files(version: Version) -> set[SliceFile]:
     return {*version.content, *(f for _, f in version.deltas)}
-
-
-def _encode(version: Version) -> dict[str, Any]:
-    return {
-        "number": version.number,
-        "content": [_packed(f) for f in version.content],
-        "deltas": [[n, _packed(f)] for n, f in version.deltas],
-        "state": version.state,
-        "log": version.log,
-    }
-
-
-def _decode(body: dict[str, Any]) -> Version:
-    content = tuple(SliceFile(*f) for f in body["content"])
-    deltas = tuple((n, SliceFile(*f)) for n, f in body["deltas"])
-    return Version(body["number"], content, deltas, body["state"], body.get("log", ""))
-
-
-def _packed(file: SliceFile) -> list[Any]:
-    return [file.name, file.rows, file.bytes, file.positive]
