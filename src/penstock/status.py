@@ -45,12 +45,15 @@ class Seen:
     registry: Registry
     streams: Mapping[str, Stream]  # those that are read, in order
     held: Collection[str]
+    admitted: Mapping[str, str | None]
     sinks: Sequence[SinkSeen]
     delays: Delays
     interval: float | None
     restarts: Restarts
     checks: Mapping[str, Mapping[str, int]]
     order_seconds: Mapping[str, float]
+    balance: Mapping[str, Any]
+    balance_explained: Sequence[str]
     timings: Mapping[str, float]
     reports: Reports
     explained: Sequence[str]  # of what is put off
@@ -67,12 +70,15 @@ class Seen:
             stepper.registry,
             {name: streams[name] for name in stepper.layout.order if name in streams},
             loop.batches.held,
+            dict(loop.batches.admitted),
             [SinkSeen(s.name, s.delivered, s.error, s.queries) for s in loop.core.delivery.sinks],
             schedule.delays,
             None if schedule.pace is None else schedule.pace.interval,
             loop.restarts,
             stepper.steering.checks,
             dict(stepper.optimizer.seconds),
+            stepper.optimizer.balancer.status(stepper.buckets),
+            stepper.optimizer.balancer.explained(stepper.buckets),
             stepper.timings,
             stepper.last_reports,
             stepper.relief.explained(),
@@ -99,8 +105,13 @@ class Rates:
         return rate
 
 
-def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
-    """The status of a stream; `held` are the delayed ones. `sides`: late and invalid rows, kept and expired."""
+def stream_status(
+    stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str], admitted: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """The status of a stream; `held` are the delayed ones, `admitted` what limits a batch of each.
+
+    `sides`: late and invalid rows, kept and expired.
+    """
     counts = manifest.counters.stream(stream.name)
     progress = manifest.progress.get(stream.name)
     rows = counts.rows
@@ -121,6 +132,7 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
         "groups_ahead": len(progress.closed) if progress else 0,
         "rows_per_second": round(rate, 1),
         "throttled": stream.name in held,
+        "admitted": admitted.get(stream.name, "unknown"),
         "progress": progress.value if progress and progress.value > NEVER else None,
         "progress_kind": progress.kind if progress else None,
         "newest": progress.newest if progress and known else None,
@@ -186,7 +198,10 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         "active": seen.active,
         "step": manifest.step,
         "batch": manifest.last_batch,
-        "streams": {n: stream_status(stream, manifest, rates, seen.held) for n, stream in seen.streams.items()},
+        "streams": {
+            name: stream_status(stream, manifest, rates, seen.held, seen.admitted)
+            for name, stream in seen.streams.items()
+        },
         "queries": query_status(seen.registry, catalog, manifest, seen.sinks),
         **state_status(manifest),
         "owed": owed_status(manifest, seen.put_off),
@@ -197,6 +212,7 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         },
         "interval": seen.interval,
         "orders": {"checks": seen.checks, "seconds": seen.order_seconds},
+        "balance": dict(seen.balance),
         "timings": {k: round(v, 4) for k, v in seen.timings.items()},
         "phases": phases_of(seen.reports),
         "warnings": list(seen.warnings),
