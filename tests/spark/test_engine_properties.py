@@ -12,10 +12,8 @@ import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
 
-from penstock.reference import admit, reachable, results
+from penstock.reference import admit, results
 from penstock.spark import job
-from penstock.state import registry
-from penstock.state.buckets import BucketMap
 from tests.effort import examples
 from tests.oracle import bag, duckdb_results
 from tests.spark.replay import drain, names, replay_of, rows_of, steps_by_batch, values_of
@@ -84,7 +82,9 @@ def run(spark, root, load, *, tasks, cut=None):
 
 @settings(max_examples=examples(2), phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3), folders=st.sets(st.integers(0, 30)), mappers=st.booleans())
-def test_queries_with_folders_and_without_answer_alike(spark, tmp_path_factory, load, tasks, folders, mappers):
+def test_all_answer_alike_with_folders_and_without_and_rejected_rows_are_kept_aside(
+    spark, tmp_path_factory, load, tasks, folders, mappers
+):
     root = tmp_path_factory.mktemp("run")
     engine = replay_of(load, root / "source").engine(spark, root / "state", tasks=tasks)
     listed = []
@@ -105,22 +105,6 @@ def test_queries_with_folders_and_without_answer_alike(spark, tmp_path_factory, 
             rows_of(engine.results(name))
         )
     event(f"{len(listed)} folders")
-
-
-@settings(max_examples=examples(2), phases=PHASES)
-@given(load=workloads(), tasks=st.integers(1, 3))
-def test_results_are_the_references(spark, tmp_path_factory, load, tasks):
-    engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
-    assert_exact(engine, load)
-    assert_accounts(engine, load)
-
-
-@settings(max_examples=examples(2), phases=PHASES)
-@given(load=workloads(late=True), tasks=st.integers(1, 3))
-def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_path_factory, load, tasks):
-    engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks)
-    assert_exact(engine, load)
-    assert_accounts(engine, load)
     step_of = steps_by_batch(engine)
     for name, stream in load.streams.items():
         steps = admit(stream, load.arrivals(name))
@@ -138,80 +122,10 @@ def test_late_and_bad_rows_take_part_in_nothing_and_are_kept_aside(spark, tmp_pa
                 assert not any(s.stream == name and s.reason == reason for s in engine.manifest().sides)
 
 
-@settings(max_examples=examples(2), phases=PHASES)
-@given(load=workloads(), r=st.randoms(use_true_random=False), buckets=st.sampled_from([4, 256]), cut=st.integers(1, 4))
-def test_any_map_of_buckets_to_tasks_gives_the_same_and_another_one_in_each_step(
-    spark, tmp_path_factory, load, r, buckets, cut
-):
-    """The number of buckets belongs to the directory: the second engine keeps that of the first."""
-    maps = []
-
-    def any_map(tasks, count):
-        maps.append(BucketMap((0, *sorted(r.randrange(count) for _ in range(r.randrange(3)))), count))
-        return maps[-1]
-
-    root = tmp_path_factory.mktemp("run")
-    with patch.object(BucketMap, "even", any_map), patch.object(registry, "BUCKETS", buckets):
-        replay = replay_of(load, root / "source", steps=cut)
-        drain(replay.engine(spark, root / "state", names(load), tasks=2))
-    for batch in load.batches[cut:]:
-        replay.add(**batch)
-    engine = replay.engine(spark, root / "state", names(load), tasks=2)
-    with patch.object(BucketMap, "even", any_map):
-        drain(engine, final=True)
-    assert {known.buckets for known in maps} == {buckets}
-    assert_exact(engine, load)
-    assert_accounts(engine, load)
-
-
-@settings(max_examples=examples(2), phases=PHASES)
-@given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.integers(1, 4))
-def test_a_restart_in_the_middle_changes_nothing(spark, tmp_path_factory, load, tasks, cut):
-    # Merges and snapshots at every occasion, so that the second engine starts from what they made.
-    with patch("penstock.state.compaction.FAN_IN", 1), patch("penstock.state.manifest.SNAPSHOT_EVERY", 2):
-        engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
-    assert_exact(engine, load)
-    assert_accounts(engine, load)
-
-
-@settings(max_examples=examples(2), phases=PHASES)
-@given(load=workloads())
-def test_state_holds_every_row_still_in_reach_and_none_after_the_end(spark, tmp_path_factory, load):
-    root = tmp_path_factory.mktemp("run")
-    replay = replay_of(load, root / "source")
-    engine = replay.engine(spark, root / "state", names(load))
-    drain(engine)
-    manifest = engine.manifest()
-    progress = {name: admit(s, load.arrivals(name))[-1].progress for name, s in load.streams.items()}
-    assert {name: p.value for name, p in manifest.progress.items()} == {
-        name: value for name, value in progress.items() if name in manifest.progress
-    }
-    needed = reachable(load.parsed, load.streams, load.accepted, progress)
-    for table in engine.network().tables:
-        held = sum(run.rows for run in manifest.runs_of(table.name))
-        most = manifest.counters.table(table.name).stored
-        if len(engine.network().tables_of(table.stream)) == 1:
-            assert len(needed[table.stream]) <= held <= most, table.name
-        assert not any(run.expired(progress) for run in manifest.runs_of(table.name))
-    engine = replay.engine(spark, root / "state", names(load))
-    drain(engine, final=True)
-    assert not engine.manifest().runs
-    assert_exact(engine, load)
-
-
 @pytest.mark.long
 @settings(max_examples=examples(40), phases=PHASES)
-@given(load=workloads(), tasks=st.integers(1, 3), cut=st.none() | st.integers(1, 4))
-def test_many_results_are_the_references(spark, tmp_path_factory, load, tasks, cut):
-    engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
-    assert_exact(engine, load)
-    assert_accounts(engine, load)
-
-
-@pytest.mark.long
-@settings(max_examples=examples(15), phases=PHASES)
 @given(load=workloads(late=True), tasks=st.integers(1, 3), cut=st.none() | st.integers(1, 4))
-def test_many_late_rows_change_nothing(spark, tmp_path_factory, load, tasks, cut):
+def test_many_results_are_the_references(spark, tmp_path_factory, load, tasks, cut):
     engine = run(spark, tmp_path_factory.mktemp("run"), load, tasks=tasks, cut=cut)
     assert_exact(engine, load)
     assert_accounts(engine, load)

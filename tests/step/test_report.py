@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from penstock.planner.counters import Counters, EngineCounters
+from penstock.state.bucket_counters import BucketCounters
 from penstock.state.flushed import Flushed
 from penstock.state.progress import Seen
 from penstock.state.result_files import ResultFile
@@ -16,7 +17,7 @@ REPORT = Report(
     1, Counters(EngineCounters(steps=1)), [entry_of("r", rows=1)],
     [ResultFile("f", "j", 0, 0, 2, 9, 0, 0, ((1, 2),))], [SideFile("s", "a", "late", 0, 1, 1)], {"a": [Seen()]},
     {"agg": FLUSHED}, errors={"a": "row"}, refused={1: Suspension("why")}, unreadable={"b": "why"},
-    phases={"probe": 1.0}, mapping={"read": 2.0},
+    phases={"probe": 1.0}, mapping={"read": 2.0}, buckets=[BucketCounters()], cpu=[3.0],
 )  # fmt: skip
 REPORT.lead(1, 3, [10], [2])
 
