@@ -275,8 +275,9 @@ def straw(script, monkeypatch, tmp_path):
             spark=SimpleNamespace(stop=lambda: None),
         )
 
-        def start(*_):
+        def start(state, *_):
             starting()
+            state.mkdir(parents=True, exist_ok=True)  # as a real start does: Spark's log is there
             return engine
 
         monkeypatch.setattr(cli, "start_spark", start)
