@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.catalog.catalog import Catalog
 from penstock.catalog.requests import RequestLog
 from penstock.model.memory import Limits
+from penstock.planner.admission import Admission
 from penstock.requests import Requests
 from penstock.results.sink import Into, OpenSink
 from penstock.spark.batches import SparkBatches
@@ -79,6 +80,7 @@ class Run:
             self.batches = SparkBatches(
                 spark, catalog, inputs, self.executor, store.root, self._log, inbox, schedule, lambda: self.name,
                 self._warm, only_present=available_now,
+                admission=None if limits is None or available_now else Admission(),
             )  # fmt: skip
             self.core = Core(
                 self.executor, self._log, catalog, store, self._open_sink,

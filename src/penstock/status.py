@@ -45,6 +45,7 @@ class Seen:
     registry: Registry
     streams: Mapping[str, Stream]  # those that are read, in order
     held: Collection[str]
+    admitted: Mapping[str, str | None]
     sinks: Sequence[SinkSeen]
     delays: Delays
     interval: float | None
@@ -67,6 +68,7 @@ class Seen:
             stepper.registry,
             {name: streams[name] for name in stepper.layout.order if name in streams},
             loop.batches.held,
+            dict(loop.batches.admitted),
             [SinkSeen(s.name, s.delivered, s.error, s.queries) for s in loop.core.delivery.sinks],
             schedule.delays,
             None if schedule.pace is None else schedule.pace.interval,
@@ -99,8 +101,13 @@ class Rates:
         return rate
 
 
-def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str]) -> dict[str, Any]:
-    """The status of a stream; `held` are the delayed ones. `sides`: late and invalid rows, kept and expired."""
+def stream_status(
+    stream: Stream, manifest: Manifest, rates: Rates, held: Collection[str], admitted: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """The status of a stream; `held` are the delayed ones, `admitted` what limits a batch of each.
+
+    `sides`: late and invalid rows, kept and expired.
+    """
     counts = manifest.counters.stream(stream.name)
     progress = manifest.progress.get(stream.name)
     rows = counts.rows
@@ -121,6 +128,7 @@ def stream_status(stream: Stream, manifest: Manifest, rates: Rates, held: Collec
         "groups_ahead": len(progress.closed) if progress else 0,
         "rows_per_second": round(rate, 1),
         "throttled": stream.name in held,
+        "admitted": admitted.get(stream.name, "unknown"),
         "progress": progress.value if progress and progress.value > NEVER else None,
         "progress_kind": progress.kind if progress else None,
         "newest": progress.newest if progress and known else None,
@@ -186,7 +194,10 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         "active": seen.active,
         "step": manifest.step,
         "batch": manifest.last_batch,
-        "streams": {n: stream_status(stream, manifest, rates, seen.held) for n, stream in seen.streams.items()},
+        "streams": {
+            name: stream_status(stream, manifest, rates, seen.held, seen.admitted)
+            for name, stream in seen.streams.items()
+        },
         "queries": query_status(seen.registry, catalog, manifest, seen.sinks),
         **state_status(manifest),
         "owed": owed_status(manifest, seen.put_off),

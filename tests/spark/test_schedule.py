@@ -21,7 +21,7 @@ def ticked(*, unread=False, trigger=5.0, pace=None, active=0.0):
     batches = object.__new__(SparkBatches)
     batches.schedule = Schedule("1 second", latency=1.0)
     batches.schedule.trigger_seconds, batches.schedule.pace = trigger, pace
-    batches.throttle = SimpleNamespace(held=frozenset())
+    batches.throttle = SimpleNamespace(held=frozenset(), admit=lambda: None)
     batches.query, batches._marks = object(), Mock()
     core = Mock(delivery=SimpleNamespace(owed=False))
     core.stepper = Mock(last_active=active, manifest=SimpleNamespace(progress={"a": 7}))

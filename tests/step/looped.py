@@ -83,6 +83,8 @@ class Fed:
     def unread(self):
         return False
 
+    admitted = {}  # noqa: RUF012  (never changed)
+
     def looked(self):
         return time.time()
 

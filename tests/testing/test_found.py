@@ -8,8 +8,8 @@ from penstock.model import Column, Stream
 from penstock.storage.faulty import FaultyStore
 from penstock.storage.memory import MemoryStore
 from penstock.testing.engine import Engine, tuples
-from penstock.testing.runner import constants
 from penstock.testing.scenario import Options
+from penstock.testing.settings import constants
 
 COLUMNS = tuple(Column(name, "bigint") for name in ("at", "k", "v", "p"))
 PLAIN = Stream("b", COLUMNS, "at", 10)

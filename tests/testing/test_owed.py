@@ -18,8 +18,9 @@ from penstock.step.owing import Chosen
 from penstock.step.relief import Relief
 from penstock.testing.engine import Engine
 from penstock.testing.generate import scenario
-from penstock.testing.runner import Story, constants
+from penstock.testing.runner import Story
 from penstock.testing.scenario import Batch, CleanUp, Options, Pressure
+from penstock.testing.settings import constants
 from tests.effort import examples
 
 COLUMNS = tuple(Column(name, "bigint") for name in ("at", "k", "l", "v"))

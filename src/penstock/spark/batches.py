@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.catalog.catalog import Catalog
 from penstock.errors import SessionError
+from penstock.planner.admission import Admission
 from penstock.planner.network import Network
 from penstock.spark.executor import SparkExecutor
 from penstock.spark.files import sources_of
@@ -63,6 +64,7 @@ class SparkBatches:
         warm: Callable[[], Warming],
         *,
         only_present: bool,
+        admission: Admission | None = None,
     ) -> None:
         self.spark, self.catalog, self.inputs, self.executor = spark, catalog, inputs, executor
         self.root, self.log, self.schedule, self.only_present = root, log, schedule, only_present
@@ -71,7 +73,7 @@ class SparkBatches:
         self._on_batch = OnBatch(inbox)
         self._read: Mapping[str, DataFrame] = dict(inputs.frames)
         self.throttle = Throttle(spark, ())
-        self._began = 0.0
+        self._began, self.admission = 0.0, admission
 
     # -- its life -----------------------------------------------------------------------------------------------------
 
@@ -81,7 +83,7 @@ class SparkBatches:
         frames, name = dict(self.inputs.frames), self._name()
         self._read = frames
         self.executor.intake.sources = sources_of(frames, layout)
-        self.throttle = throttle = make_throttle(self.spark, frames, layout)
+        self.throttle = throttle = make_throttle(self.spark, frames, layout, self.admission)
         named = named_frames(frames, layout, self.catalog.registry.streams)
         with source_evolution(self.spark):
             every = None if self.only_present else self.schedule.trigger
@@ -136,6 +138,10 @@ class SparkBatches:
     def held(self) -> frozenset[str]:
         return self.throttle.held
 
+    @property
+    def admitted(self) -> Mapping[str, str | None]:
+        return self.throttle.admitted
+
     def hold(self, streams: frozenset[str]) -> None:
         self.throttle.hold(streams)
 
@@ -156,6 +162,9 @@ class SparkBatches:
 
     def turn(self, batch: BatchArrived, rows: int) -> float:
         done = time.time()
+        if self.admission is not None:
+            self.admission.observe(rows, time.monotonic() - self._began)
+        self.throttle.admit()
         pause = self.schedule.pause(self._began, time.monotonic() - self._began, rows)
         self.schedule.turned(self.log.planned_at(batch.number), done, pause)
         return pause

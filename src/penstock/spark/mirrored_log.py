@@ -23,6 +23,7 @@ from penstock.storage.log import Log
 from penstock.storage.store import Store
 
 WHOLE_EVERY = 64  # batches
+COMPACT = ".compact"  # an entry of a source's log with all before it
 
 SOURCES = f"{CHECKPOINT}/sources"
 
@@ -78,7 +79,7 @@ class MirroredLog(OffsetLog):
                     self.state.delete_folder(f"{CHECKPOINT}/{folder}")
 
     def _restore(self, manifest: Manifest) -> None:
-        copies = _copies(self.state, manifest.epoch)
+        copies = self._copies_of(manifest)
         for batch in range(manifest.last_batch, -1, -1):
             try:
                 found = copies.read(batch)
@@ -90,6 +91,16 @@ class MirroredLog(OffsetLog):
                     self.store.write(name, text.encode())
             if found.whole:
                 return
+
+    def _copies_of(self, manifest: Manifest) -> Log[Copied]:
+        """The newest copies of the last committed batch: an owner that has read nothing may have made none.
+
+        An earlier owner may have copied another plan of that batch, which it did not commit.
+        """
+        folders = (int(name) for name in self.state.names(CHECKPOINT) if name.isdecimal())
+        known = [_copies(self.state, epoch) for epoch in sorted(folders, reverse=True)]
+        own = (copies for copies in known if manifest.last_batch in copies.numbers())
+        return next(own, _copies(self.state, manifest.epoch))
 
     def _copy(self, batch: int, *, whole: bool) -> None:
         """Put what the log says of a batch; all of it after a whole copy had to be put."""
@@ -105,9 +116,11 @@ class MirroredLog(OffsetLog):
         """The files of the logs of all sources, without those that their last compacted one contains."""
         for source in self.store.names(SOURCES):
             names = [name for name in self.store.names(f"{SOURCES}/{source}") if not name.startswith(".")]
-            compact = max((int(n[: -len(".compact")]) for n in names if n.endswith(".compact")), default=-1)
+            numbers = {name: int(text) for name in names if (text := name.removesuffix(COMPACT)).isdecimal()}
+            last = max((number for name, number in numbers.items() if name.endswith(COMPACT)), default=-1)
             for name in names:
-                if not name.isdecimal() or int(name) > compact:
+                number = numbers.get(name)
+                if number is None or number > last or name == f"{last}{COMPACT}":
                     yield f"{SOURCES}/{source}/{name}"
 
 

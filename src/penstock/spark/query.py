@@ -17,13 +17,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.errors import PenstockError, StateError
 from penstock.model import Stream
+from penstock.planner.admission import Admission
 from penstock.spark.analysis import spark_message
 from penstock.spark.failure import explained
 from penstock.spark.ingest import read_together, unify
 from penstock.spark.offset_log import CHECKPOINT
 from penstock.spark.sources import name_sources
 from penstock.spark.spark_log import REMEDY, of_log
-from penstock.spark.throttle import Throttle, source_count
+from penstock.spark.throttle import TOGETHER, Throttle, source_count
 from penstock.state.registry import StreamRecord
 from penstock.step.happened import BatchArrived
 from penstock.step.inbox import Inbox
@@ -48,11 +49,14 @@ class OnBatch:
         self._inbox.pause(self._inbox.outcome(event.outcome))
 
 
-def make_throttle(spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout) -> Throttle:
+def make_throttle(
+    spark: SparkSession, frames: Mapping[str, DataFrame], layout: Layout, admission: Admission | None = None
+) -> Throttle:
     """The limits of a query over these streams that has not started yet."""
     # A source of several streams is throttled for none of them: one may be what the other waits for.
     together = read_together(frames, layout)
-    return Throttle(spark, [(" + ".join(names), source_count(frames[names[0]])) for names in together])
+    order = [(TOGETHER.join(names), source_count(frames[names[0]])) for names in together]
+    return Throttle(spark, order, admission)
 
 
 def named_frames(

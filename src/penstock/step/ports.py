@@ -74,6 +74,11 @@ class Batches(Protocol):
         """The streams that are not read, until others have caught up with them."""
         ...
 
+    @property
+    def admitted(self) -> Mapping[str, str | None]:
+        """What limits a batch, by stream; None if a batch reads everything that is there. Empty before the first."""
+        ...
+
     def start(self, layout: Layout) -> None:
         """Read the declared streams as this layout says, from where the last batch has ended."""
         ...
