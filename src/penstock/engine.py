@@ -68,6 +68,7 @@ from penstock.sql import (
     emit_length,
     parse_script,
 )
+from penstock.state.balance.decision import Parameters as Balancing
 from penstock.state.fence import fenced
 from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
@@ -101,6 +102,8 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
         overload: str = "off",
@@ -120,7 +123,10 @@ class Engine:
         two rounds that drop expired state. `plan` is how window aggregates are computed: 'paned' (shared panes, merged
         with two stacks), 'differential' (their sums by difference), 'wid' (panes per query), 'buffered' (rows are
         stored), 'adapt' (rows or panes per bucket), or 'auto', by the counts of steps. The answers are always the same.
-        `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
+        `balance` is how buckets of keys move between tasks: 'weighted' (also 'auto': consecutive buckets of equal cost,
+        with hot ones split), 'pairwise' (one pair of tasks at a time), or 'off'; `balance_options` are its parameters,
+        such as `theta_r` (loads are even if the least is that share of the largest) and `tau_m` (seconds between two
+        changes). `result_rows` and `result_bytes`: a query with more stored results in one step is suspended.
 
         With `overload` 'defer', buckets of keys put off their probes while steps take longer than the trigger allows,
         and their results come later, exactly; `overload_options` are its parameters, such as `selector` and `share`.
@@ -147,8 +153,13 @@ class Engine:
             parameters = Parameters(**(order_options or {}))
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"order_options: {error}") from None
+        try:
+            balancing = Balancing(**(balance_options or {}))
+        except (TypeError, ValueError) as error:
+            raise RegistrationError(f"balance_options: {error}") from None
+        choices = Choices(strategy, chain, orders, parameters, plan, balance, balancing)
         with told_plainly():
-            self.catalog = Catalog(self.store, SparkAnalysis(spark), Choices(strategy, chain, orders, parameters, plan))
+            self.catalog = Catalog(self.store, SparkAnalysis(spark), choices)
         if overload not in OVERLOAD:
             raise RegistrationError(f"overload must be one of {', '.join(OVERLOAD)}, not {overload!r}")
         try:
@@ -175,6 +186,8 @@ class Engine:
         order_options: Mapping[str, Any] | None = None,
         expire_every: int = 1,
         plan: str = "auto",
+        balance: str = "auto",
+        balance_options: Mapping[str, Any] | None = None,
         result_rows: int = MOST_ROWS,
         result_bytes: int = MOST_BYTES,
         overload: str = "off",
@@ -193,9 +206,9 @@ class Engine:
         return cls(
             local_session(cores, **settings), state_dir, tasks=tasks, durable=durable, strategy=strategy, chain=chain,
             orders=orders,
-            order_options=order_options, expire_every=expire_every, plan=plan, result_rows=result_rows,
-            result_bytes=result_bytes, memory=memory, storage=storage, overload=overload,
-            overload_options=overload_options,
+            order_options=order_options, expire_every=expire_every, plan=plan, balance=balance,
+            balance_options=balance_options, result_rows=result_rows, result_bytes=result_bytes,
+            memory=memory, storage=storage, overload=overload, overload_options=overload_options,
         )  # fmt: skip
 
     # -- registration: before the start, or while running at the next step boundary -------------------------------
@@ -538,14 +551,14 @@ class Engine:
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
         found = explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way,
+            manifest.folding, manifest.panes, way, () if running is None else running.seen.balance_explained,
         )  # fmt: skip
         return "\n".join([found, *(running.seen.explained if running is not None and name is None else ())])
 
     def decisions(self) -> list[dict[str, Any]]:
-        """The last decisions about probe orders, routes, chains, pane sets and partials in mappers, oldest first.
+        """The last decisions about probe orders, routes, chains, pane sets, partials in mappers and maps of buckets.
 
-        Each has what was checked and changed, why, and the numbers.
+        The oldest comes first. Each has what was checked and changed, why, and the numbers.
         """
         return [decided.shown() for decided in self.manifest().decisions]
 

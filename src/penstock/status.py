@@ -52,6 +52,8 @@ class Seen:
     restarts: Restarts
     checks: Mapping[str, Mapping[str, int]]
     order_seconds: Mapping[str, float]
+    balance: Mapping[str, Any]
+    balance_explained: Sequence[str]
     timings: Mapping[str, float]
     reports: Reports
     explained: Sequence[str]  # of what is put off
@@ -75,6 +77,8 @@ class Seen:
             loop.restarts,
             stepper.steering.checks,
             dict(stepper.optimizer.seconds),
+            stepper.optimizer.balancer.status(stepper.buckets),
+            stepper.optimizer.balancer.explained(stepper.buckets),
             stepper.timings,
             stepper.last_reports,
             stepper.relief.explained(),
@@ -208,6 +212,7 @@ def status_of(seen: Seen, manifest: Manifest, catalog: Catalog, rates: Rates) ->
         },
         "interval": seen.interval,
         "orders": {"checks": seen.checks, "seconds": seen.order_seconds},
+        "balance": dict(seen.balance),
         "timings": {k: round(v, 4) for k, v in seen.timings.items()},
         "phases": phases_of(seen.reports),
         "warnings": list(seen.warnings),

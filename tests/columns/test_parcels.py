@@ -21,6 +21,27 @@ def test_a_row_of_many_tables_has_room_for_marks_in_all_of_them():
         assert [rows.marked(n, SEEN).tolist() for n in (98, 99)] == [[], [0, 1, 2]]
 
 
+def test_a_row_of_a_split_bucket_is_stored_by_one_task_probes_in_one_and_is_seen_by_those_with_turns():
+    owners = np.array([[0, 0, 2, -1], [1, 1, 1, 1]], dtype=np.int32)
+    probers = np.array([[2, 0, 1, -1], [1, 0, 1, 1]], dtype=np.int32)
+    splits = np.array([[0, 0, -1, -1], [-1, -1, -1, -1]], dtype=np.int32)
+    members = np.array([[True, False, True]])
+    turns = parcels.Turns(probers, splits, members)
+    for everywhere in (False, True):
+        found = parcels.place(owners, [False, everywhere], 3, turns)
+        rows = [parcels.Rows("a", {"_ts": pa.array(index)}, masks) for index, masks in found]
+
+        def marked(table, mark, rows=rows):
+            return [own.columns["_ts"].take(own.marked(table, mark)).to_pylist() for own in rows]
+
+        assert marked(0, STORED) == [[0, 1], [], [2]]
+        assert marked(0, PROBING) == [[1], [2], [0]]
+        assert marked(0, SEEN) == [[], [], [0, 1]]  # the owner has them anyway
+        assert marked(1, STORED) == [[], [0, 1, 2, 3], []]
+        assert marked(1, PROBING) == [[1], [0, 2, 3], []]
+        assert marked(1, SEEN) == [[0, 1, 2, 3] if everywhere else []] * 3
+
+
 def test_parcels_are_bounded_in_size(monkeypatch):
     monkeypatch.setattr(parcels, "MOST_BYTES", 4096)
     texts = pa.array(["x" * (n % 200) for n in range(500)])

@@ -18,6 +18,8 @@ from penstock.planner.segments import (
     rows_in_reach,
     segment_count,
     segment_starts,
+    segments_in,
+    settled_count,
 )  # fmt: skip
 
 
@@ -165,3 +167,48 @@ def test_rows_in_reach_are_those_that_live_on(times, progress, life):
 def test_rows_that_live_for_ever_stay_in_reach():
     assert rows_in_reach([Run(7, 0, 2**61, until=(("b", FOREVER),))], {"b": 2**61}) == 7
     assert rows_in_reach([], {"b": 1}) == 0
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 10_000), min_size=1, max_size=400, unique=True), min_size=1, max_size=4),
+    st.integers(0, 12_000),
+    st.integers(1, 3_000),
+    st.integers(1, 5),
+)
+def test_segments_have_about_the_same_number_of_rows_in_reach(times, progress, life, tasks):
+    """Also after the rate of the stream has fallen, when most of the stored rows have expired."""
+    runs = [run_of(t, tasks, life) for t in times]
+    starts = segment_starts(runs, tasks, tasks, {"b": progress})
+    assert list(starts) == sorted(starts)
+    left = [[time for time in t if time + life > progress] for t in times]
+    whole = sum(map(len, left))
+    unknown = sum(len(t) / min(len(t), PARTS * tasks) for t in times)
+    if whole > 4 * unknown:
+        held = rows_of(left, starts)
+        assert max(held) <= whole / tasks + 2 * unknown + 2
+
+
+def test_expired_rows_are_in_no_balance():
+    """Nine tenths of the rows have expired: cut by all rows, one task would scan everything that is left."""
+    (run,) = [run_of(range(1000), 2, life=100)]
+    assert segment_starts([run], 2, 2)[1] == pytest.approx(500, abs=20)
+    assert segment_starts([run], 2, 2, {"b": 1000})[1] == pytest.approx(950, abs=20)
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=400), st.integers(1, 8), st.data())
+def test_the_number_of_segments_is_known_from_where_they_start(times, tasks, data):
+    run = run_of([10 * t for t in times], tasks)
+    count = data.draw(st.integers(1, tasks))
+    starts = segment_starts([run], count, tasks)
+    assert 1 <= segments_in(starts, [run]) <= tasks
+    if len(set(times)) > 20:
+        assert segments_in(starts, [run]) == count
+
+
+def test_the_number_stays_unless_much_is_won():
+    scan, timing = Scan(1000, 100_000), Timing(pair=25e-9, send=1.5e-6, task=4e-3)
+    best = segment_count(scan, 64, timing)
+    assert settled_count(scan, best + 1, best, 64, timing) == best + 1
+    assert settled_count(scan, 1, best, 64, timing) == best
+    assert settled_count(scan, None, best, 64, timing) == best
+    assert settled_count(scan, 70, best, 64, timing) == best

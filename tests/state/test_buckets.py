@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from penstock.state.buckets import BUCKETS, BucketMap, bucket_of, first_key
+from penstock.state.buckets import BUCKETS, BucketMap, Split, bucket_of, first_key
 
 
 @pytest.mark.parametrize("buckets", [2, 16, BUCKETS, 1 << 12])
@@ -42,3 +42,47 @@ def test_more_tasks_than_buckets_leave_some_without_any():
     of = BucketMap.even(300)
     firsts = np.array([first_key(bucket) for bucket in range(BUCKETS)], dtype=np.int64)
     assert len(set(of.owners(firsts).tolist())) == BUCKETS
+
+
+SPLIT = BucketMap((0, 2, 2, 5), 8, (Split(1, (0, 3, 3)), Split(6, (1,))))
+
+
+def test_a_split_bucket_has_an_owner_and_tasks_with_turns():
+    firsts = np.array([first_key(bucket, 8) for bucket in range(8)], dtype=np.int64)
+    assert SPLIT.split_of(firsts).tolist() == [-1, 0, -1, -1, -1, -1, 1, -1]
+    assert SPLIT.owner_of.tolist() == SPLIT.owners(firsts).tolist() == [0, 0, 2, 2, 2, 3, 3, 3]
+    assert SPLIT.probing.tolist() == [[True, False, False, True], [False, True, False, False]]
+    assert SPLIT.lent(0) == SPLIT.lent(2) == []
+    assert SPLIT.lent(1) == [(first_key(6, 8), first_key(7, 8))]
+    assert SPLIT.lent(3) == [(first_key(1, 8), first_key(2, 8))]
+    assert [SPLIT.sharers(task) for task in range(4)] == [[3], [], [], [1]]
+    assert SPLIT.unsplit == BucketMap((0, 2, 2, 5), 8)
+
+
+def test_the_last_bucket_is_lent_to_the_end():
+    assert BucketMap((0, 4), 8, (Split(7, (0, 1)),)).lent(0) == [(first_key(7, 8), None)]
+
+
+def test_turns_are_shared_out_by_their_number_and_depend_on_the_row_alone():
+    mixed = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 3000)
+    splits = np.zeros(3000, dtype=np.int32)
+    splits[2000:] = 1
+    turns = SPLIT.whose_turn(splits, mixed)
+    assert set(turns[2000:].tolist()) == {1}
+    counts = np.bincount(turns[:2000], minlength=4)
+    assert counts.tolist()[1:3] == [0, 0]
+    assert 0.28 < counts[0] / 2000 < 0.38
+    order = np.random.default_rng(2).permutation(3000)
+    assert (SPLIT.whose_turn(splits[order], mixed[order]) == turns[order]).all()
+
+
+@pytest.mark.parametrize("starts", [(), (1,), (0, 3, 2), (0, 8)])
+def test_starts_in_another_order_or_outside_are_refused(starts):
+    with pytest.raises(ValueError, match="must start at 0"):
+        BucketMap(starts, 8)
+
+
+@pytest.mark.parametrize("splits", [[(8, (0,))], [(-1, (0,))], [(1, (0,)), (1, (1,))], [(1, ())], [(1, (2,))]])
+def test_splits_of_other_buckets_or_tasks_are_refused(splits):
+    with pytest.raises(ValueError, match="split"):
+        BucketMap((0, 4), 8, tuple(Split(*split) for split in splits))

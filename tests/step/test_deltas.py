@@ -118,22 +118,22 @@ def test_deltas_are_the_same_for_every_cut_and_order_of_the_rows(texts, drawn, t
 
 
 def test_rows_that_one_task_stores_may_probe_in_another():
-    """Marks are separate: no step distributes the rows of a key yet, but a mask can say so."""
+    """Marks are separate, so that tasks may take turns with the rows of a key."""
     network = network_of(["SELECT x.v FROM a [RANGE 9] x, a [RANGE 9] y WHERE x.k = y.k"])
     table = network.tables_of("a")[0]
     (body,) = bodies_of(network, [batch(*_apart([(row, 0) for row in rows_of(9)]))])
     rows = unpack(body)
     masks = np.full_like(rows.masks, 1 << STORED)
     masks[:4] |= np.uint64(1 << PROBING)
+    masks[6] = np.uint64(1 << PROBING)
     masks[7:] = np.uint64(1 << SEEN)
     made = Deltas(network, truth_words(network))
     made.take(replace(rows, masks=masks))
     found = made.whole()
-    assert {m: sum(len(delta.rows) for delta in own[table.index]) for m, own in found.__dict__.items()} == {
-        "stored": 7,
-        "probing": 4,
-        "seen": 2,
-    }
+    rows = [delta.rows for delta in found.stored[table.index]]
+    assert sorted(v for own in rows for v in own.columns["v"].to_pylist()) == [0, 0, 1, 2, 3, 4]
+    assert [len(delta.rows) for delta in found.probing[table.index]] == [4, 1]
+    assert [len(delta.rows) for delta in found.seen[table.index]] == [2]
 
 
 def _apart(drawn):

@@ -12,7 +12,8 @@ from tests.step.test_plan import JOIN, ROWS, SUM
 
 HEAD = {"step", "batch", "last_batch", "identity", "version", "clock"}  # what a record is begun with
 OF_TASKS = {"step", "buckets", "store"}
-OTHERS = {"results_removed", "forgotten", "orders", "epoch", "fences"}  # of upkeep, the optimizer, and the owner
+# Of upkeep, of the optimizer, and of owners.
+OTHERS = {"results_removed", "forgotten", "orders", "balance", "epoch", "fences"}
 
 
 class Hidden:

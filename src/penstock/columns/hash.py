@@ -69,6 +69,17 @@ def whole_numbers(column: pa.Array) -> Ints:
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
+def is_hashable(kind: pa.DataType) -> bool:
+    """Whether values of the type can be hashed here: not if they are nested."""
+    return is_text(kind) or any(test(kind) for test in _WHOLE)
+
+
+_WHOLE = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal128, pa.types.is_boolean, pa.types.is_date32,
+    pa.types.is_timestamp,
+)  # fmt: skip
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of the type are bytes of variable length."""
     return any(test(kind) for test in _TEXTS)

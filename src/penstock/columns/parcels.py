@@ -17,12 +17,26 @@ from numba import njit, types
 
 from penstock.columns.hash import Ints, is_text
 
-STORED, PROBING, SEEN = range(3)  # the task stores the row; probes with it; sees it as a row that all tasks have
+# The task stores the row; probes with it; sees it as a row that all tasks have, or those that share its bucket.
+STORED, PROBING, SEEN = range(3)
 MARKS = 3
 ABOUT = b"about"  # key in the metadata of a table
 MOST_BYTES = 64 << 20  # of a parcel, which is one row of the exchange
 
 Masks = npt.NDArray[np.uint64]
+Tasks = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Rows of split buckets (`state.buckets`): by table and row the task that probes with it, and whose tasks see it.
+
+    `splits` are numbers of splits, -1 for rows that only the two tasks get; `members` by split the tasks with turns.
+    """
+
+    probers: Tasks
+    splits: Tasks
+    members: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,33 +62,41 @@ def words_for(tables: int) -> int:
     return -(-MARKS * tables // 64)
 
 
-def place(owners: npt.NDArray[np.int32], everywhere: Sequence[bool], tasks: int) -> list[tuple[Ints, Masks]]:
+def place(
+    owners: Tasks, everywhere: Sequence[bool], tasks: int, turns: Turns | None = None
+) -> list[tuple[Ints, Masks]]:
     """For each task the places of its rows, ascending, and their masks.
 
-    `owners[table]` is the task that stores each row in a table, -1 for rows that the table does not need; all tasks see
-    the rows of tables that are `everywhere`.
+    `owners[table]` is the task that stores each row in a table, -1 for rows that the table does not need; it probes
+    with them too, unless other tasks take `turns`. All tasks see the rows of tables that are `everywhere`.
     """
     everyone = np.array(everywhere, dtype=np.bool_)
     counts = np.zeros(tasks, dtype=np.int64)
     none = np.zeros(0, dtype=np.int64), np.zeros((0, words_for(len(owners))), dtype=np.uint64)
-    _place(owners, everyone, counts, *none)
+    nobody = np.zeros((0, 0), dtype=np.int32)
+    shared = (nobody, nobody, np.zeros((0, 0), dtype=np.bool_))
+    if turns is not None:
+        shared = (turns.probers, turns.splits, turns.members)
+    _place(owners, everyone, *shared, counts, *none)
     index, masks = np.empty(counts.sum(), dtype=np.int64), np.zeros((counts.sum(), none[1].shape[1]), dtype=np.uint64)
-    _place(owners, everyone, counts, index, masks)
+    _place(owners, everyone, *shared, counts, index, masks)
     ends = np.cumsum(counts)[:-1]
     return list(zip(np.split(index, ends), np.split(masks, ends), strict=True))
 
 
 @njit(
     types.void(
-        types.Array(types.int32, 2, "C"), types.Array(types.bool_, 1, "C"), types.Array(types.int64, 1, "C"),
+        types.Array(types.int32, 2, "C"), types.Array(types.bool_, 1, "C"), types.Array(types.int32, 2, "C"),
+        types.Array(types.int32, 2, "C"), types.Array(types.bool_, 2, "C"), types.Array(types.int64, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.uint64, 2, "C"),
     ), cache=True, nogil=True,
 )  # fmt: skip
-def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped-def]
+def _place(owners, everywhere, probers, splits, members, counts, index, masks):  # type: ignore[no-untyped-def]
     """Count the rows of each task if `index` is empty; else fill `index` and `masks`, with room for `counts` rows."""
     tables, rows = owners.shape
     tasks = len(counts)
     counting = len(index) == 0
+    shared = len(probers) > 0
     last = np.full(tasks, -1, dtype=np.int64)  # the last row assigned to the task
     cursor = np.zeros(tasks, dtype=np.int64)
     if not counting:
@@ -85,10 +107,16 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
             owner = owners[table, row]
             if owner < 0:
                 continue
+            prober, split = owner, -1
+            if shared:
+                prober, split = probers[table, row], splits[table, row]
             first, stop = owner, owner + 1
-            if everywhere[table]:
+            if everywhere[table] or prober != owner or split >= 0:
                 first, stop = 0, tasks
             for task in range(first, stop):
+                seen = everywhere[table] or (split >= 0 and task != owner and members[split, task])
+                if not (seen or task in (owner, prober)):
+                    continue
                 if last[task] != row:
                     last[task] = row
                     if counting:
@@ -99,9 +127,12 @@ def _place(owners, everywhere, counts, index, masks):  # type: ignore[no-untyped
                 if not counting:
                     at = cursor[task] - 1
                     if task == owner:
-                        for bit in (MARKS * table + STORED, MARKS * table + PROBING):
-                            masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
-                    if everywhere[table]:
+                        bit = MARKS * table + STORED
+                        masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+                    if task == prober:
+                        bit = MARKS * table + PROBING
+                        masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+                    if seen:
                         bit = MARKS * table + SEEN
                         masks[at, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
 

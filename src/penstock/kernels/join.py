@@ -47,7 +47,7 @@ def join_deltas(
         if route.everywhere:  # every task starts from all new rows, and counts those that it received
             for rows in slices.fresh.get(route.table, ()):
                 walk.came(len(served.at(rows, route.start)[1]))
-        for delta in _parts((slices.every if route.everywhere else slices.fresh).get(route.table, ()), limits):
+        for delta in _parts(slices.starting(route), limits):
             bits, wanted = served.at(delta, route.start)
             if put_off and route.start in put_off:
                 later = put_off[route.start]

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.columns.hash import hash_bigint
 from penstock.kernels.matches import Matches, gather
 from penstock.model.expression import PSEUDO_ROLE
 from penstock.planner.join import Join
@@ -17,20 +19,37 @@ from penstock.planner.network import Network
 from penstock.planner.routes import Route
 from penstock.planner.state_table import key_column
 from penstock.state.buckets import BucketMap
-from penstock.state.run import Rows
+from penstock.state.run import Ints, Rows
 
 MOST = 1 << 17  # composites per parcel
 
 
 def pack(
-    network: Network, join: Join, route: Route, done: int, matches: Matches, buckets: BucketMap
+    network: Network, join: Join, route: Route, done: int, matches: Matches, tasks: npt.NDArray[np.int32]
 ) -> Iterator[tuple[int, bytes]]:
-    """The matches as (task that owns their key, parcel)."""
-    owner = buckets.owners(matches.keys)
-    for task in np.unique(owner).tolist():
-        own = np.flatnonzero(owner == task)
+    """The matches as (task, parcel), for the task of each."""
+    for task in np.unique(tasks).tolist():
+        own = np.flatnonzero(tasks == task)
         for start in range(0, len(own), MOST):
             yield task, _encode(network, join, route, done, matches.take(own[start : start + MOST]))
+
+
+def probers(matches: Matches, buckets: BucketMap) -> npt.NDArray[np.int32]:
+    """The task that looks up the key of each match: its owner, or by turns the tasks that share its bucket."""
+    to = buckets.owners(matches.keys)
+    if buckets.splits:
+        splits = buckets.split_of(matches.keys)
+        places = np.flatnonzero(splits >= 0)
+        to[places] = buckets.whose_turn(splits[places], _mixed(matches.times[places]))
+    return to
+
+
+def _mixed(times: Ints) -> Ints:
+    """A hash of the times of each match."""
+    mixed = hash_bigint(np.ascontiguousarray(times[:, 0]))
+    for place in range(1, times.shape[1]):
+        mixed = hash_bigint(mixed ^ times[:, place])
+    return mixed
 
 
 def _encode(network: Network, join: Join, route: Route, done: int, matches: Matches) -> bytes:

@@ -9,7 +9,7 @@ pair's ages. A pair that serves no query is not produced.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numba import njit, types
 
 from penstock.planner.join import Join
+from penstock.state.buckets import BUCKETS
 from penstock.state.run import Ints, Rows
 
 Words = npt.NDArray[np.uint64]
@@ -27,11 +28,15 @@ CHUNK = 1 << 19  # pairs per call: bounds the memory of one expansion
 
 @dataclass
 class Counts:
-    """Work of probes: rows looked up, pairs inside the longest window, pairs that some query wanted."""
+    """Work of probes: rows looked up, pairs inside the longest window, pairs that some query wanted.
+
+    `by_bucket` are the pairs inside the longest window, by the bucket of their key.
+    """
 
     probed: int = 0
     candidates: int = 0
     compared: int = 0
+    by_bucket: Ints = field(default_factory=lambda: np.zeros(BUCKETS, dtype=np.int64))
 
     def add(self, other: Counts) -> None:
         self.probed += other.probed
@@ -107,20 +112,21 @@ def probe(
         return
     times, bits = np.ascontiguousarray(times), np.ascontiguousarray(bits)
     position = np.zeros(6, dtype=np.int64)
-    tally = np.zeros(2, dtype=np.int64)
+    candidates = np.zeros_like(counts.by_bucket)
     size = min(chunk, max(1024, 2 * min(len(keys), len(rows))))
     while position[0] < len(keys):
         left, right = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         pair_bits = np.empty((size, bits.shape[1]), dtype=np.uint64)
         found = _probe(
             keys, times, bits, rows.key, rows.time, rows.bits, served, reach.low, reach.high, reach.offsets,
-            reach.cuts, reach.masks, position, tally, left, right, pair_bits,
+            reach.cuts, reach.masks, position, candidates, left, right, pair_bits,
         )  # fmt: skip
+        counts.compared += found
         if found:
             yield left[:found], right[:found], pair_bits[:found]
         size = chunk
-    counts.candidates += int(tally[0])
-    counts.compared += int(tally[1])
+    counts.candidates += int(candidates.sum())
+    counts.by_bucket += candidates
 
 
 # Fixed signatures: mapped runs are read-only arrays and fresh deltas are not; either kind would compile separately.
@@ -160,12 +166,16 @@ def _gallop(values, start, stop, target):  # type: ignore[no-untyped-def]
 )  # fmt: skip
 def _probe(  # type: ignore[no-untyped-def]
     keys, times, bits, run_keys, run_times, run_bits, served, low, high, offsets, cuts, masks,
-    position, tally, left, right, pair_bits,
+    position, candidates, left, right, pair_bits,
 ):  # fmt: skip
     """Fill the output arrays from where `position` stands; returns the number of pairs, and advances `position`.
 
-    position = (composite, next candidate or -1, start of key, end of key, window start, 1 if the key range is valid)
+    position = (composite, next candidate or -1, start of key, end of key, window start, 1 if the key range is valid);
+    `candidates` are counted by bucket, of which there are a power of two.
     """
+    half, shift = len(candidates) // 2, 64
+    while 1 << (64 - shift) < len(candidates):
+        shift -= 1
     words = bits.shape[1]
     known = times.shape[1]
     room = left.shape[0]
@@ -204,12 +214,13 @@ def _probe(  # type: ignore[no-untyped-def]
             window = _gallop(run_times, window, key_end, times[i, 0] - low)
             j = window
         limit = times[i, 0] + high
+        before = j
         while j < key_end and run_times[j] <= limit:
             if found == room:
+                candidates[(keys[i] >> shift) + half] += j - before
                 position[0], position[1], position[2] = i, j, key_start
                 position[3], position[4], position[5] = key_end, window, valid
                 return found
-            tally[0] += 1
             time = run_times[j]
             pattern = run_bits[j]
             alive = np.uint64(0)
@@ -238,11 +249,12 @@ def _probe(  # type: ignore[no-untyped-def]
                     if alive == 0:
                         break
                 if alive != 0:
-                    tally[1] += 1
                     left[found] = i
                     right[found] = j
                     found += 1
             j += 1
+        if j > before:
+            candidates[(keys[i] >> shift) + half] += j - before
         j = -1
         i += 1
     position[0] = i

@@ -118,7 +118,11 @@ def closed(slices: Slices, before: int, now: int) -> Slices:
             for table in tables
         }
 
-    return Slices(old(slices.own), new(slices.own, slices.fresh), old(slices.whole), new(slices.whole, slices.every))
+    # New rows begin at the task that stores them: which rows are new, each step decides anew.
+    return Slices(
+        old(slices.own), new(slices.own, slices.fresh), old(slices.whole), new(slices.whole, slices.every),
+        old(slices.lent), new(slices.lent, slices.lent_fresh),
+    )  # fmt: skip
 
 
 def _between(runs: Sequence[Rows | Cold], low: int | None, high: int) -> list[Rows]:

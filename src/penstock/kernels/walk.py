@@ -26,6 +26,7 @@ from penstock.planner.join import Join
 from penstock.planner.links import Link
 from penstock.planner.network import Network
 from penstock.planner.routes import MOVED, WHOLE, Hop, Route
+from penstock.state.bucket_counters import BucketTally, edges_of
 from penstock.state.cold import CACHE, Cold
 from penstock.state.run import Ints, Rows
 
@@ -38,7 +39,8 @@ class Work:
     """A task's work: probes by state table of the start, errors by query, composites by (join, start, positions).
 
     `probes` and `results` have, by (state table, link), the work of the links of its chain; `deferred` and `cleaned`,
-    by state table of the start, the rows whose probes were put off, and those that a clean-up ran.
+    by state table of the start, the rows whose probes were put off, and those that a clean-up ran. `tally` is the work
+    with each bucket, without that of scans.
     """
 
     counts: dict[int, Counts] = field(default_factory=dict)
@@ -51,20 +53,45 @@ class Work:
     skipped: Counter[int] = field(default_factory=Counter)  # and those that need not be
     deferred: Counter[int] = field(default_factory=Counter)
     cleaned: Counter[int] = field(default_factory=Counter)
+    tally: BucketTally = field(default_factory=BucketTally)
+
+
+Runs = Mapping[int, Sequence[Rows]]  # by state table
+Stored = Mapping[int, Sequence[Rows | Cold]]
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all."""
+    """A task's rows of the state tables: `own` (older) and `fresh` (new) of its buckets, `whole` and `every` of all.
 
-    own: Mapping[int, Sequence[Rows | Cold]] = field(default_factory=dict)
-    fresh: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
-    whole: Mapping[int, Sequence[Rows | Cold]] = field(default_factory=dict)
-    every: Mapping[int, Sequence[Rows]] = field(default_factory=dict)
+    `lent` and `lent_fresh` are those of split buckets that other tasks serve: they are looked up by key, and never
+    scanned, for a scan visits each row in one task only. With `probing` the task probes with these new rows and not
+    with all its fresh ones.
+    """
+
+    own: Stored = field(default_factory=dict)
+    fresh: Runs = field(default_factory=dict)
+    whole: Stored = field(default_factory=dict)
+    every: Runs = field(default_factory=dict)
+    lent: Stored = field(default_factory=dict)
+    lent_fresh: Runs = field(default_factory=dict)
+    probing: Runs | None = None
+
+    def starting(self, route: Route) -> Sequence[Rows]:
+        """The new rows that begin a route here."""
+        if route.everywhere:
+            return self.every.get(route.table, ())
+        return (self.fresh if self.probing is None else self.probing).get(route.table, ())
 
     def of(self, hop: Hop) -> list[Rows | Cold]:
-        old, new = (self.whole, self.every) if hop.access == WHOLE else (self.own, self.fresh)
-        return [*old.get(hop.table, ()), *(new.get(hop.table, ()) if hop.fresh else ())]
+        """The rows that a hop looks up."""
+        kinds = [(self.whole, self.every)] if hop.access == WHOLE else [(self.own, self.fresh)]
+        if hop.access != WHOLE and hop.source is not None:
+            kinds.append((self.lent, self.lent_fresh))
+        return [
+            *(rows for old, _ in kinds for rows in old.get(hop.table, ())),
+            *(rows for _, new in kinds if hop.fresh for rows in new.get(hop.table, ())),
+        ]
 
 
 @dataclass(frozen=True)
@@ -125,8 +152,10 @@ class Walk:
         return replace(composite.take(order), keys=values[order])
 
     def _look_up(self, composite: Matches, hop: Hop, *, last: bool) -> Iterator[Matches]:
-        counts = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
-        counts.probed += len(composite)
+        tally = self.work.tally
+        known = self.work.counts.setdefault(self.join.tables[self.route.start], Counts())
+        counts = Counts(len(composite), by_bucket=np.zeros(tally.buckets, dtype=np.int64))
+        edges = None if hop.source is None else edges_of(composite.keys, tally.buckets)
         links = links_of(self.network, self.join).get((hop.position, hop.table))
         if links is not None:
             count_probes(links, composite.bits, self.work.probes)
@@ -154,6 +183,8 @@ class Walk:
             own_number = -1
             for turned_left, right, bits in pieces:
                 left = turned_left if places is None else places[turned_left]
+                if edges is not None:
+                    tally.add("compared", np.diff(np.searchsorted(left, edges)))
                 if self.limits is not None:
                     ages = np.abs(composite.times[left, 0] - rows.time[right])
                     for age, count in enumerate(np.bincount(np.frexp(ages.astype(np.float64))[1]).tolist()):
@@ -174,6 +205,10 @@ class Walk:
                     if (most is not None and waiting >= most) or thawed > self.thawed:
                         yield from self._interleaved(composite, hop, runs, found, last=last)
                         found, runs, waiting, thawed, own_number = [], [], 0, 0, -1
+        known.add(counts)
+        if edges is not None:
+            tally.add("probed", np.diff(edges))
+            tally.add("candidates", counts.by_bucket)
         if found:
             yield from self._interleaved(composite, hop, runs, found, last=last)
 

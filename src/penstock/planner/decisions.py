@@ -1,4 +1,4 @@
-"""The decisions that steps record: about probe orders, routes, chains, pane sets, partials in mappers, overload.
+"""The decisions that steps record: orders, routes, chains, panes, partials in mappers, buckets, segments, overload.
 
 One form for the record of a step, for EXPLAIN and for `Engine.decisions()`.
 """
@@ -63,6 +63,40 @@ class Sending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     reason: str
 
 
+class Balanced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="balance"):
+    """Tasks serve other buckets from now on, from these ones, or a change that is due would not help.
+
+    Costs are the largest load of a task by the mean. `moved` are seconds of a step that other tasks have now; several
+    tasks probe with `split` buckets, and `spilled` ones shall go to disk.
+    """
+
+    query: str  # the policy
+    action: Literal["changed", "refused"]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    old_cost: float
+    new_cost: float
+    moved: float
+    split: tuple[int, ...]
+    spilled: tuple[int, ...]
+    reason: str
+
+
+class Relocated(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="segments"):
+    """A table without a key has another number of segments from now on, and why; see `relocation`.
+
+    `inserted` are the segments after which new ones come (or before: those that end), counted from 1 among the fewer;
+    `handed_on` is what each of the fewer ones gives to the next, in shares of the shorter segments.
+    """
+
+    query: str  # the table
+    before: int
+    after: int
+    inserted: tuple[int, ...]
+    handed_on: tuple[float, ...]
+    reason: str
+
+
 class PuttingOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="overload"):
     """Under pressure the probes of more buckets are put off, or those of fewer when it is over, and why.
 
@@ -78,8 +112,8 @@ class PuttingOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
     reason: str
 
 
-Kind = Decision | Rerouted | Recut | Arrangement | Sending | PuttingOff
-One = TypeVar("One", Decision, Rerouted, Recut, Arrangement, Sending, PuttingOff)
+Kind = Decision | Rerouted | Recut | Arrangement | Sending | Balanced | Relocated | PuttingOff
+One = TypeVar("One", Decision, Rerouted, Recut, Arrangement, Sending, Balanced, Relocated, PuttingOff)
 
 
 class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +123,7 @@ class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decision: Kind
 
     def shown(self) -> dict[str, Any]:
-        """Plain values for programs: the same keys for all kinds but probe orders, which have more."""
+        """Plain values for programs: the same keys for all kinds, but segments have no costs, and some have more."""
         found = msgspec.json.decode(msgspec.json.encode(self.decision))
         kind = found.pop("kind")
         match self.decision:

@@ -42,11 +42,13 @@ def explain_network(
     folding: Mapping[str, FoldingStatistics] = NOTHING,
     panes: Mapping[str, PaneStatistics] = NOTHING,
     way: Way = Way(1),  # noqa: B008  (frozen)
+    buckets: Sequence[str] = (),
 ) -> str:
     """The whole network, or what concerns one query; with measurements, also the estimates behind choices.
 
     `decisions` are the last ones of all choices, `checks` those of probe orders; `folding` are the statistics of
-    partials in mappers, `panes` those of pane sets, `way` those of the rows of the last step.
+    partials in mappers, `panes` those of pane sets, `way` those of the rows of the last step; `buckets` are
+    lines about the work of tasks.
     """
     joins = [j for j in network.joins if name is None or any(m.name == name for m in j.members)]
     tables = [t for t in network.tables if name is None or any(t.index == own for j in joins for _, own in j.places)]
@@ -59,7 +61,7 @@ def explain_network(
         sizes += f", {_count(len(network.aggregates), 'aggregate')}"
     lines = [f"network version {network.version}: {sizes}"]
     if name is None:
-        lines += [_strategy(network, measured, runs), *explain_way(way)]
+        lines += [_strategy(network, measured, runs), *explain_way(way), *buckets]
     lines += explain_derived(network, shown if name is not None else network.streams)
     derived = {d.name for d in network.derived_streams}
     for stream in network.streams.values():

@@ -88,6 +88,20 @@ class Routes:
         return frozenset(h.table for routes in self.joins for route in routes for h in route.hops if h.access == WHOLE)
 
     @cached_property
+    def shared(self) -> frozenset[int]:
+        """Tables whose new rows are looked up by their key before any exchange.
+
+        Each task that takes turns with a split bucket needs all of these of it.
+        """
+        return frozenset(
+            hop.table
+            for routes in self.joins
+            for route in routes
+            for hop, stage in zip(route.hops, route.stages, strict=True)
+            if hop.fresh and hop.access == HERE and hop.source is not None and not stage
+        )
+
+    @cached_property
     def later(self) -> frozenset[int]:
         """Tables whose new rows are looked up after an exchange."""
         return frozenset(

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from penstock.planner.counters import Counters
+from penstock.planner.decisions import Relocated
 from penstock.planner.network import Network
 from penstock.planner.reached import Reached
-from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach
+from penstock.planner.relocation import relocated
+from penstock.planner.segments import Scan, Spread, Timing, rows_in_reach, settled_count
 from penstock.planner.state_table import StateTable
 
 RECENT = 16  # steps
@@ -36,6 +38,7 @@ class Scans:
     met: deque[Mapping[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))  # pairs, by stream of the start
     compared: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     sent: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    counts: dict[str, int] = field(default_factory=dict)  # the segments of each table in the last step
 
     def observe(
         self, network: Network, replicated: Collection[int], counted: Sequence[tuple[Counters, Mapping[str, float]]]
@@ -60,6 +63,21 @@ class Scans:
             received = everywhere + _shipped(own, network, others)
             if received:
                 self.sent.append((received, phases.get("receive", 0.0) + phases.get("prepare", 0.0)))
+
+    def settled(self, table: str, scan: Scan, best: int, most: int) -> int:
+        """The number of segments of a table in the next step, if `best` has the least latency."""
+        return settled_count(scan, self.counts.get(table), best, most, self.timing)
+
+    def cut(self, counts: Mapping[str, int]) -> list[Relocated]:
+        """Learn how many segments each table had in a step; what has changed since the one before."""
+        rows = sum(sum(step.values()) for step in self.rows) / max(1, len(self.rows))
+        found = [
+            relocated(table, self.counts[table], count, f"{rows:,.0f} new rows in a step")
+            for table, count in counts.items()
+            if self.counts.get(table, count) != count
+        ]
+        self.counts.update(counts)
+        return found
 
     @property
     def timing(self) -> Timing:

@@ -1,15 +1,17 @@
 """State without a key is distributed over tasks by time: each task scans one segment, and every new row visits all.
 
 A stored row is in exactly one segment and never moves: a segment is a range of time, chosen anew for each step so that
-all hold about the same number of rows. Their number follows from the latency of one step (Wang 2008, 13.5): more
-segments share the work of comparing, but each has a fixed cost. Segments decide who compares what, never the result:
-errors in these estimates do not affect answers.
+all hold about the same number of rows in reach. Rows that have expired and are still stored do not count: segments that
+are cut by counts alone would be uneven as soon as the rate of a stream changes (Wang 2008, 14.1). Their number follows
+from the latency of one step (13.5): more segments share the work of comparing, but each has a fixed cost. Segments
+decide who compares what, never the result: errors in these estimates do not affect answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +23,9 @@ from penstock.planner.share import Held
 
 PARTS = 10  # of a run per task: so many known times keep the largest segment below 1.5 times the smallest
 MOST_PARTS = 160
+TOLERANCE = 0.1  # of the latency: the number of segments changes only if more is won
+
+NOTHING_REACHED: Reached = MappingProxyType({})
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -66,18 +71,30 @@ def segment_count(scan: Scan, most: int, timing: Timing | None = None) -> int:
     return min(range(1, most + 1), key=lambda count: (latency(scan, count, known), count))
 
 
+def settled_count(scan: Scan, before: int | None, best: int, most: int, timing: Timing) -> int:
+    """The number of segments after `before` ones, if `best` has the least latency: it stays if little is won."""
+    if before is None or before > most:
+        return best
+    stays = latency(scan, before, timing) <= (1 + TOLERANCE) * latency(scan, best, timing)
+    return before if stays else best
+
+
 def quantiles(times: Ints, tasks: int) -> tuple[int, ...]:
     """The times that cut a run (its times in order) into parts of equal size, as many as its segments may need."""
     parts = min(len(times), PARTS * tasks, MOST_PARTS)
     return tuple(times[np.arange(1, parts) * len(times) // max(1, parts)].tolist())
 
 
-def segment_starts(runs: Sequence[Spread], count: int, tasks: int) -> tuple[int, ...]:
-    """The start of each task's segment, balanced by rows; segments of the other tasks begin at the end of time."""
+def segment_starts(
+    runs: Sequence[Spread], count: int, tasks: int, progress: Reached = NOTHING_REACHED
+) -> tuple[int, ...]:
+    """The start of each task's segment, balanced by rows in reach; segments of the other tasks begin at the end."""
     last = max((run.max_time for run in runs), default=0) + 1
     if not runs:
         return (NEVER, *[last] * (tasks - 1))
-    first, end, rows = _parts(runs)
+    first, end, rows = _in_reach(runs, progress)
+    if not rows.any():
+        first, end, rows = _parts(runs)
     # The density of rows between two cuts of any run, and so how many lie below each of them.
     at = np.concatenate([first, end])
     density = np.concatenate([rows / (end - first), -rows / (end - first)])
@@ -91,15 +108,26 @@ def segment_starts(runs: Sequence[Spread], count: int, tasks: int) -> tuple[int,
 
 def rows_in_reach(runs: Sequence[Spread], progress: Reached) -> float:
     """How many of the rows new ones can still join; all rows of a run live as long as its last."""
-    if not runs:
-        return 0.0
+    return float(_in_reach(runs, progress)[2].sum()) if runs else 0.0
+
+
+def segments_in(starts: Sequence[int], runs: Sequence[Spread]) -> int:
+    """How many segments these starts make; those of other tasks begin after the last row."""
+    last = max((run.max_time for run in runs), default=NEVER)
+    return max(1, sum(start <= last for start in starts))
+
+
+def _in_reach(runs: Sequence[Spread], progress: Reached) -> tuple[Ints, Ints, Floats]:
+    """As `_parts`, with what of each part new rows can still join."""
     gone = []
     for run in runs:
         ends = [progress.get(stream, NEVER) - end for stream, end in run.until]
         gone += [max(NEVER, min(ends, default=NEVER) + run.max_time)] * (len(run.quantiles) + 1)
     first, end, rows = _parts(runs)
-    past = np.clip((np.array(gone, dtype=np.int64) + 1 - first) / (end - first), 0.0, 1.0)
-    return float((rows * (1.0 - past)).sum())
+    dead = np.clip(np.array(gone, dtype=np.int64) + 1, first, end)
+    past = (dead - first) / (end - first)
+    # A part that is gone keeps its place, without rows.
+    return np.minimum(dead, end - 1), end, rows * (1.0 - past)
 
 
 def _parts(runs: Sequence[Spread]) -> tuple[Ints, Ints, Floats]:

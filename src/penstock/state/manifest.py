@@ -20,6 +20,7 @@ from penstock.planner.folding import FoldingStatistics
 from penstock.planner.orders.mode import ModeState
 from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.reached import Clock, Closing
+from penstock.state.buckets import Split
 from penstock.state.cursors import Shown, SinkCursor
 from penstock.state.flushed import Flushed
 from penstock.state.owed import Owed, with_more, without_paid
@@ -79,6 +80,14 @@ class Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, closed=tuple(known.items()), grown=())
 
 
+class Balance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The map of buckets from the next step on, see `buckets.BucketMap`, and the clock at which it was chosen."""
+
+    starts: tuple[int, ...]
+    splits: tuple[Split, ...]
+    at: float
+
+
 class Forgotten(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is no longer kept: counters and suspensions of queries, cursors of sinks, queries that were shown early."""
 
@@ -103,6 +112,7 @@ class Facts:
     aggregates with capped results, per range of keys. `cursors` are those of sinks, `shown` those of early results and
     `suspended` the reasons for suspensions, by query; `owed` are the probes that steps have put off. `epoch` is that of
     the owner, and `fences` are the empty steps with which owners began (decision 0040).
+    `balance` is the map of buckets to tasks, if one was chosen.
     """
 
     step: int = -1
@@ -124,6 +134,7 @@ class Facts:
     flushed: Mapping[str, tuple[Flushed, ...]] = field(default_factory=dict)
     panes: Mapping[str, PaneStatistics] = field(default_factory=dict)
     folding: Mapping[str, FoldingStatistics] = field(default_factory=dict)
+    balance: Balance | None = None
     owed: tuple[Owed, ...] = ()
     epoch: int = 0
     fences: tuple[int, ...] = ()
@@ -193,7 +204,7 @@ class Manifest(Facts):
             derived=dict(entry.derived),
             closed_groups={n: p for n, p in groups.items() if p and n in entry.progress},
             flushed={**self.flushed, **entry.flushed}, panes=dict(entry.panes) or self.panes,
-            folding=dict(entry.folding) or self.folding,
+            folding=dict(entry.folding) or self.folding, balance=entry.balance or self.balance,
             owed=with_more(without_paid(self.owed, entry.paid), entry.owed),
             epoch=entry.epoch, fences=(*self.fences, *entry.fences)[-FENCES:],
         )  # fmt: skip

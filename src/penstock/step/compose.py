@@ -89,7 +89,8 @@ def compose_task(
         """Where each task's share of a table without a key begins."""
         own = runs.get(table.index, ())
         scan = scans.scan(network, table, own, reached, manifest.counters)
-        return segment_starts(own, segment_count(scan, buckets.tasks, scans.timing), buckets.tasks)
+        count = scans.settled(table.name, scan, segment_count(scan, buckets.tasks, scans.timing), buckets.tasks)
+        return segment_starts(own, count, buckets.tasks, reached)
 
     return Task(
         manifest.step + 1,

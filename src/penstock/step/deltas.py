@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import is_
 
 import numpy as np
 
@@ -29,7 +28,8 @@ GATHERED_BYTES = 4 << 20
 class Fresh:
     """By table the deltas of the rows that a task stores, of those that it probes with, and of those that all see.
 
-    Each is a whole delta, or several sorted pieces of it if it is too large for memory.
+    Each is a whole delta, or several sorted pieces of it if it is too large for memory. In a step with split buckets
+    tasks probe with other rows than they store: then `probing` has those that are both, and those that are lent.
     """
 
     stored: Mapping[int, Sequence[Delta]] = field(default_factory=dict)
@@ -51,9 +51,10 @@ class Deltas:
     pieces: int = 0  # put aside so far
     _small: list[Rows] = field(default_factory=list)
     _bytes: int = 0
-    _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
+    # Rows that are stored and probe here, are only stored, only probe, and are seen; each row is sorted once.
+    _made: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS + 1)))
     _made_bytes: int = 0
-    _aside: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS)))
+    _aside: tuple[dict[int, list[Delta]], ...] = field(default_factory=lambda: tuple({} for _ in range(MARKS + 1)))
 
     def take(self, parcel: Rows) -> None:
         size = parcel.nbytes
@@ -70,29 +71,25 @@ class Deltas:
         self._build()
         if self.pieces:
             self._put_aside()
-            return Fresh(*self._aside)
-        return Fresh(*({index: [delta] for index, delta in deltas.items()} for deltas in self._united()))
+            both, kept, lent, seen = self._aside
+            return Fresh(_joined(both, kept), _joined(both, lent), seen)
+        both, kept, lent, seen = ({index: [own] for index, own in made.items()} for made in self._united())
+        stored = {index: [self._merged(index, own)] for index, own in _joined(both, kept).items()}
+        return Fresh(stored, _joined(both, lent), seen)
 
     def _united(self) -> tuple[dict[int, Delta], ...]:
-        """What was made of rows so far as one delta by mark and table."""
-        stored, probing, seen = self._made
-        whole = {index: self._merged(index, deltas) for index, deltas in stored.items()}
-        others = {
-            # Tasks probe with the rows that they store, unless a step distributes those of one key.
-            index: whole[index] if _are_same(deltas, stored.get(index, ())) else self._merged(index, deltas)
-            for index, deltas in probing.items()
-        }
-        return whole, others, {index: self._merged(index, deltas) for index, deltas in seen.items()}
+        """What was made of rows so far as one delta by kind and table."""
+        return tuple({index: self._merged(index, deltas) for index, deltas in made.items()} for made in self._made)
 
     def _put_aside(self) -> None:
         """One piece of each table goes to a file."""
         mapped: dict[int, tuple[Delta, Delta]] = {}  # by identity: with itself, so that no other can get it
-        for mark, deltas in enumerate(self._united()):
+        for kind, deltas in enumerate(self._united()):
             for index, delta in deltas.items():
                 if id(delta) not in mapped:
                     mapped[id(delta)] = delta, replace(delta, rows=self.scratch.rows(delta.rows))
                     self.pieces += 1
-                self._aside[mark].setdefault(index, []).append(mapped[id(delta)][1])
+                self._aside[kind].setdefault(index, []).append(mapped[id(delta)][1])
         for made in self._made:
             made.clear()
         self._made_bytes = 0
@@ -102,8 +99,13 @@ class Deltas:
         for rows in unite(small).values():
             for number, table in enumerate(self.network.tables_of(rows.stream)):
                 last: tuple[Ints, Delta] | None = None
-                for mark in (STORED, PROBING, SEEN):
-                    index = rows.marked(number, mark)
+                stored, probing, seen = (rows.marked(number, mark) for mark in (STORED, PROBING, SEEN))
+                both, kept, lent = stored, stored[:0], stored[:0]
+                if not np.array_equal(stored, probing):
+                    both = np.intersect1d(stored, probing, assume_unique=True)
+                    kept = np.setdiff1d(stored, both, assume_unique=True)
+                    lent = np.setdiff1d(probing, both, assume_unique=True)
+                for mark, index in enumerate((both, kept, lent, seen)):
                     if not len(index):
                         continue
                     if last is None or not np.array_equal(index, last[0]):
@@ -123,5 +125,5 @@ class Deltas:
         return build_delta(table, keys, has_key, whole_numbers(times), rows.columns, truths, index)
 
 
-def _are_same(one: Sequence[Delta], other: Sequence[Delta]) -> bool:
-    return len(one) == len(other) and all(map(is_, one, other))
+def _joined(one: Mapping[int, Sequence[Delta]], other: Mapping[int, Sequence[Delta]]) -> dict[int, Sequence[Delta]]:
+    return {index: [*one.get(index, ()), *other.get(index, ())] for index in {**one, **other}}

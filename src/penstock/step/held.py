@@ -20,6 +20,7 @@ from penstock.kernels.merge import fresh_runs, lay_out, merge_fresh, merge_runs,
 from penstock.kernels.owed import STEP, tell_steps, with_steps
 from penstock.kernels.ranks import rank
 from penstock.kernels.streamed import in_blocks, in_ranges
+from penstock.kernels.walk import Slices
 from penstock.model.time import FOREVER, NEVER
 from penstock.planner.network import Network
 from penstock.planner.reached import Reached
@@ -27,6 +28,7 @@ from penstock.planner.segments import quantiles
 from penstock.planner.state_table import StateTable
 from penstock.planner.tiered import tiered_tables
 from penstock.state.blocks import Blocks
+from penstock.state.bucket_counters import BucketTally
 from penstock.state.cold import CACHE, BlockCache, Cold
 from penstock.state.compaction import Merge, interval_of
 from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
@@ -42,6 +44,7 @@ _opened: dict[str, tuple[Rows, ...]] = {}  # mapped runs of this process; mappin
 _blocks: dict[str, Blocks] = {}  # cold runs that are read block by block
 _cache = BlockCache()
 LEAST_KEY = -(1 << 63)
+SAMPLE_EVERY = 16  # steps between two counts of the stored bytes of each bucket
 
 
 @dataclass
@@ -56,14 +59,13 @@ class Held:
     high: int | None
     listed: Schemas = field(default_factory=dict)
     scratch: Scratch = field(default_factory=Scratch)
+    tally: BucketTally = field(default_factory=BucketTally)
     fresh: list[RunEntry] = field(default_factory=list)  # written here, and looked up in later stages
     # Runs of counted rows, with the times at which these leave windows.
     ranked: dict[str, tuple[Rows, ...]] = field(default_factory=dict)
 
-    def open_runs(
-        self, every: Collection[int] = ()
-    ) -> tuple[dict[int, list[Rows | Cold]], dict[int, list[Rows | Cold]]]:
-        """The slices of each table that this task serves, and the whole runs of tables that it reads whole."""
+    def open_runs(self, every: Collection[int] = ()) -> Slices:
+        """The slices of each table that this task serves, those that it is lent, and whole runs where it reads all."""
         wanted = {entry.name for entries in self.task.runs.values() for entry in entries}
         for known in (_opened, _blocks):
             for name in [n for n in known if n not in wanted]:
@@ -73,6 +75,7 @@ class Held:
         tiered = tiered_tables(self.network) - set(every)
         own: dict[int, list[Rows | Cold]] = {}
         whole: dict[int, list[Rows | Cold]] = {}
+        lent: dict[int, list[Rows | Cold]] = {}
         for index, entries in self.task.runs.items():
             table = self.network.tables[index]
             if table.grouped:
@@ -93,7 +96,23 @@ class Held:
                 mine = self.cold(entry, self.low, self.high) if cold else self._told(self.own(table, entry), entry)
                 if mine:
                     own.setdefault(index, []).extend(mine)
-        return own, whole
+                    if table.key and self.task.step % SAMPLE_EVERY == 0:
+                        self._count_stored(entry, mine)
+                for low, high in self.task.buckets.lent(self.partition) if table.key else ():
+                    if entry.max_key >= low and (high is None or entry.min_key < high):
+                        others = self.cold(entry, low, high) if cold else self._between(entry, low, high)
+                        lent.setdefault(index, []).extend(others)
+        return Slices(own, whole=whole, lent=lent)
+
+    def _between(self, entry: RunEntry, low: int, high: int | None) -> list[Rows]:
+        found = (rows.between(low, high) for rows in self.open(entry))
+        return [rows for rows in found if len(rows)]
+
+    def _count_stored(self, entry: RunEntry, parts: Sequence[Rows | Cold]) -> None:
+        """The bytes of a run by bucket; those of blocks that are read when they are needed are not known by bucket."""
+        for rows in parts:
+            if isinstance(rows, Rows):
+                self.tally.add_sorted("stored", rows.key, entry.bytes / entry.rows)
 
     def _told(self, parts: Sequence[Rows], entry: RunEntry) -> Sequence[Rows]:
         """The rows of a run, with their steps if owed probes are run."""
@@ -125,7 +144,7 @@ class Held:
         elif (self.high is not None and entry.min_key >= self.high) or entry.max_key < self.low:
             return []
         else:
-            found = [rows.between(self.low, self.high) for rows in self.open(entry)]
+            return self._between(entry, self.low, self.high)
         return [rows for rows in found if len(rows)]
 
     def open(self, entry: RunEntry) -> tuple[Rows, ...]:
@@ -249,6 +268,8 @@ class Held:
             quantiles(rows.time, self.task.buckets.tasks) if table.timed else (), fades,
         )  # fmt: skip
         self._report(table, run, named=named)
+        if table.key:
+            self.tally.add_sorted("written", rows.key, data.size / len(rows))
         return run
 
     def merge(self, merge: Merge) -> None:

@@ -17,9 +17,11 @@ from penstock.planner.network import Network
 from penstock.planner.orders.mode import ModeState
 from penstock.planner.rollup import check_rollups
 from penstock.planner.scans import Scans
+from penstock.planner.segments import segments_in
 from penstock.planner.share import recuts
 from penstock.planner.steering import Steering, rerouted
 from penstock.state.manifest import Entry, Manifest
+from penstock.step.balancing import Balancer
 from penstock.step.task import Reports, Task
 
 REMEMBERED = 16  # joins whose statistics are stored with every step, at a few kB each; of more, every few steps
@@ -77,6 +79,7 @@ class Optimizer:
     """
 
     steer: Callable[[Network, Manifest], Steering]
+    balancer: Balancer = field(default_factory=Balancer)
     scans: Scans = field(default_factory=Scans)
     recut: tuple[Decided, ...] = ()  # chains that have changed since the last batch
     planning: float = 0.0  # seconds for the check of orders in the last batch
@@ -91,10 +94,17 @@ class Optimizer:
         orders, decisions, self.planning = steered(self.steering, manifest, entry)
         if any(table.timed for table in network.tables):
             self.scans.observe(network, task.routes.replicated, [(r.counters, r.phases) for r in reports])
+            counts = {
+                t.name: segments_in(task.segments[t.index], task.runs.get(t.index, ()))
+                for t in network.tables
+                if t.timed and task.runs.get(t.index)
+            }
+            entry = replace(entry, decisions=(*_decided(entry.step, self.scans.cut(counts)), *entry.decisions))
         self.seconds["planning"] += self.planning
         self.seconds["probing"] += max((report.phases.get("probe", 0.0) for report in reports), default=0.0)
         before, self.recut = (*self.recut, *decisions), ()
-        return replace(entry, orders=orders, decisions=(*before, *entry.decisions))
+        entry = replace(entry, orders=orders, decisions=(*before, *entry.decisions))
+        return self.balancer.learn(manifest, entry, task.buckets, reports)
 
     def cut(self, before: Network, after: Network, manifest: Manifest) -> None:
         """Note changed chains for the record of the next batch."""

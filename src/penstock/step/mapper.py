@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.columns import verdict as verdicts
-from penstock.columns.hash import Ints, whole_numbers
-from penstock.columns.parcels import Rows, gathered, place, portions
+from penstock.columns.hash import Ints, hash_columns, is_hashable, whole_numbers
+from penstock.columns.parcels import Rows, Tasks, Turns, gathered, place, portions
 from penstock.columns.terms.evaluation import Evaluation
 from penstock.columns.verdict import ACCEPTED, PUNCTUATION, SIDES, Verdicts, judge, reasons, rows_of
 from penstock.kernels.delta import wanted_bits
@@ -63,6 +63,7 @@ class Asked:
     store: Store
     progress: Reached
     replicated: frozenset[int] = frozenset()  # tables whose rows every task sees
+    shared: frozenset[int] = frozenset()  # and those of whose split buckets all tasks with turns see the rows
     suspended: frozenset[int] = frozenset()
     closed: Mapping[str, Patterns] = field(default_factory=dict)
     bound: Bound = field(default_factory=Bound)
@@ -170,7 +171,7 @@ class Mapper:
                     self._watch.lap("fold")
         sent, users = _sent(tables, columns, keys, self.truths)
         everywhere = [t.index in self.asked.replicated for t in tables]
-        placed = place(owned, everywhere, self.asked.buckets.tasks)
+        placed = place(owned, everywhere, self.asked.buckets.tasks, self._turns(tables, owned, keys, sent))
         self._watch.lap("place")
         for task, (index, masks) in enumerate(placed):
             if len(index) and self.only == task:
@@ -179,6 +180,30 @@ class Mapper:
                 for part, own in portions(sent, index, masks, self.asked.parcel):
                     yield task, Rows(name, gathered(sent, users, part, own), own)
         self._watch.lap("pack")
+
+    def _turns(
+        self,
+        tables: tuple[StateTable, ...],
+        owned: Tasks,
+        keys: Mapping[str, tuple[Ints, Valid]],
+        sent: Mapping[str, pa.Array],
+    ) -> Turns | None:
+        """Which tasks probe with rows of split buckets; None if there are none. It depends on the row alone."""
+        buckets = self.asked.buckets
+        if not buckets.splits:
+            return None
+        probers, splits = owned.copy(), np.full_like(owned, -1)
+        for number, table in enumerate(tables):
+            if not table.key or table.grouped or table.mapped:
+                continue  # nothing probes with its rows by a key
+            of_rows = np.where(owned[number] >= 0, buckets.split_of(keys[table.name][0]), -1)
+            places = np.flatnonzero(of_rows >= 0)
+            if len(places):
+                mixed = _mixed(sent, places)
+                probers[number, places] = buckets.whose_turn(of_rows[places], mixed)
+                if table.index in self.asked.shared:
+                    splits[number, places] = of_rows[places]
+        return Turns(probers, splits, buckets.probing)
 
     def partials(self, *, rest: bool) -> Iterator[tuple[int, Partials]]:
         """Partials of rows, as (task, partials): the `rest` of them after all rows, else what cannot wait."""
@@ -376,6 +401,12 @@ def is_sampled(table: StateTable, step: int) -> bool:
 
 def _no_keys(rows: int) -> tuple[Ints, Valid]:
     return np.zeros(rows, dtype=np.int64), np.ones(rows, dtype=np.bool_)
+
+
+def _mixed(columns: Mapping[str, pa.Array], places: Ints) -> Ints:
+    """A hash of the rows at these places: of all that tasks need of them."""
+    picked = pa.array(places)
+    return hash_columns([own.take(picked) for own in columns.values() if is_hashable(own.type)], len(places))
 
 
 def _text_of(columns: Mapping[str, pa.Array], places: Ints) -> pa.Array:

@@ -14,7 +14,6 @@ from penstock.planner.network import Network
 from penstock.planner.reached import Clock, Reached
 from penstock.planner.routes import Routes
 from penstock.planner.scans import Scans
-from penstock.state.buckets import BucketMap
 from penstock.state.cursors import SinkCursor
 from penstock.state.manifest import Manifest, Progress
 from penstock.state.owed import Owed
@@ -22,6 +21,7 @@ from penstock.state.registry import Registry
 from penstock.state.side_files import expired_sides, next_expiry
 from penstock.state.tiers import ALL_HOT, Tiers
 from penstock.step import derived
+from penstock.step.balancing import map_of
 from penstock.step.bound import Bound
 from penstock.step.compose import compose_task, expired_runs
 from penstock.step.ending import ended
@@ -60,6 +60,7 @@ class State:
     limits: Limits | None = None
     tiers: Tiers = ALL_HOT
     put_off: Chosen = field(default_factory=Chosen)  # the buckets whose probes the next batch puts off
+    balanced: bool = True  # whether the map of buckets is the chosen one, and not the even one
 
     @property
     def retained(self) -> dict[str, int | None]:
@@ -118,7 +119,9 @@ def _batch(state: State, event: Batch, now: float) -> StepPlan:
 def _take_over(state: State, event: TakeOver, now: float) -> StepPlan:
     """Stored rows get the bits of new queries: their files are rewritten."""
     manifest = state.manifest
-    task = replace(_task(state, manifest.progress, manifest.reached(), now), merges=(), taking_over=event.queries)
+    task = _task(state, manifest.progress, manifest.reached(), now)
+    # Stored rows probe where they are stored: there are no turns.
+    task = replace(task, buckets=task.buckets.unsplit, merges=(), taking_over=event.queries)
     numbers = {t.index for t in state.network.tables if any(e.query in event.queries for e in t.entries)}
     replaced = [run.name for index in numbers for run in task.runs.get(index, ())]
     return StepPlan(event, manifest.progress, task.progress, task, runs_removed=tuple(replaced))
@@ -176,7 +179,7 @@ def _task(
         reached,
         progress,
         store=state.store,
-        buckets=BucketMap.even(state.tasks, state.registry.buckets),
+        buckets=map_of(state.manifest, state.tasks, state.registry.buckets, balanced=state.balanced),
         routes=state.routes,
         scans=state.scans,
         stale=state.registry.stale,

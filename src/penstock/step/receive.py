@@ -20,6 +20,7 @@ from penstock.columns.parcels import unpack
 from penstock.kernels.delta import Delta, count_keys
 from penstock.planner.counters import TableCounters
 from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketTally
 from penstock.state.run import Rows
 from penstock.step.deltas import Deltas, Fresh
 from penstock.step.envelope import ACCOUNT, PARTIALS
@@ -37,6 +38,7 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
+    tally: BucketTally
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
     scratch: Scratch = field(default_factory=Scratch)
     _partials: Bodies = field(init=False)  # until all rows are there
@@ -79,6 +81,7 @@ class Receiver:
             yield from _held_by_nobody(mapper.read(piece, plan.types))
         for body in self._partials.all():
             came = unpack_partials(body)
+            self.tally.add_sorted("rows", came.partials.column("_key").to_numpy())
             self.partials.setdefault(came.table, {}).setdefault(came.pane_set, []).append(came.partials)
         self.report.absorb(mapper.told())
 
@@ -99,6 +102,8 @@ class Receiver:
             counts.keys += count_keys(deltas)  # no key is in two tasks: the sum is that of the step
         for delta in deltas:
             counts.shipped += len(delta.rows)
+            if table.key:
+                self.tally.add_sorted("rows", delta.rows.key)
             if is_sampled(table, self.task.step):
                 counts.add(_statistics(table, delta.rows))
 

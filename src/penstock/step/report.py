@@ -36,7 +36,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     `saw`: by stream, what parts of its rows say of progress; `flushed`: by aggregate, how far it is emitted. `errors`:
     by stream, an example of a row that violates its declaration; `refused`: queries that can no longer be answered, and
     why; `unreadable`: streams that Spark must read after all, so that the step must be repeated. `phases` and `mapping`
-    are seconds of tasks and of mappers.
+    are seconds of tasks and of mappers. `buckets` is the work with each bucket of keys, and `cpu` seconds of
+    the processor, by stage of the task.
     """
 
     partition: int = 0
@@ -53,6 +54,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     phases: dict[str, float] = {}
     mapping: dict[str, float] = {}
     buckets: list[BucketCounters] = []
+    cpu: list[float] = []
 
     def stream(self, name: str) -> StreamCounters:
         """The counters of a stream, to be added to; so are those below."""
@@ -98,6 +100,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         self.refused.update(more.refused)
         self.unreadable.update(more.unreadable)
         self.buckets.extend(more.buckets)
+        self.cpu.extend(more.cpu)
         for mine, seconds in ((self.phases, more.phases), (self.mapping, more.mapping)):
             for phase, own in seconds.items():
                 mine[phase] = mine.get(phase, 0.0) + own

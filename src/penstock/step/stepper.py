@@ -21,6 +21,8 @@ from penstock.planner.steering import Steering
 from penstock.results.released import horizon
 from penstock.results.retention import following_upkeep
 from penstock.results.views import views_of
+from penstock.state.balance.policies import OFF
+from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.orphans import collect_orphans, collect_versions
 from penstock.state.owed import Owed, without_paid
@@ -29,6 +31,7 @@ from penstock.state.side_files import next_expiry
 from penstock.state.tiers import ALL_HOT
 from penstock.step import derived
 from penstock.step.accounts import bounded
+from penstock.step.balancing import Balancer, map_of
 from penstock.step.bound import Bound
 from penstock.step.commit import Committed
 from penstock.step.compose import choose_tiers
@@ -90,7 +93,11 @@ class Stepper:
         """Continue from this manifest with this network."""
         self.committed = Committed(self.store, self.source, self.sinks, manifest)
         self.next_upkeep = following_upkeep(manifest.step)
-        self.optimizer = Optimizer(lambda network, now: self.catalog.steer(network, now, self.tasks))
+        choices = self.catalog.choices
+        self.optimizer = Optimizer(
+            lambda network, now: self.catalog.steer(network, now, self.tasks),
+            Balancer(choices.policy, choices.balancing),
+        )
         self._due: tuple[Manifest, float] | None = None
         self.layout = layout
         self.adopt(network, registry)
@@ -127,7 +134,13 @@ class Stepper:
             self.views, self.heard, self.committed.cursors, self.optimizer.scans, self.bound, self.expire_every,
             limits=self.limits, tiers=self.tiers,
             put_off=self.relief.chosen(self.network, self.registry) if self.put_off is None else self.put_off,
+            balanced=self.optimizer.balancer.policy != OFF,
         )  # fmt: skip
+
+    @property
+    def buckets(self) -> BucketMap:
+        """Which task serves which buckets in the next step."""
+        return map_of(self.manifest, self.tasks, self.registry.buckets, balanced=self.state.balanced)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

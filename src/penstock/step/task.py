@@ -84,6 +84,7 @@ class Task:
             self.store,
             self.progress,
             self.routes.replicated,
+            self.routes.shared,
             self.suspended,
             self.groups,
             self.bound,

@@ -11,6 +11,7 @@ far.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from penstock.kernels.join import PutOff, join_deltas, join_owed, resume
 from penstock.kernels.matches import Matches
 from penstock.kernels.merge import lay_out, merge_runs
 from penstock.kernels.owed import inside_any, that_owe
-from penstock.kernels.parcel import pack, unpack
+from penstock.kernels.parcel import pack, probers, unpack
 from penstock.kernels.ranks import closed
 from penstock.kernels.streamed import parts_of
 from penstock.kernels.walk import Slices, Work
@@ -33,6 +34,7 @@ from penstock.planner.counters import JoinCounters, TableCounters, bits_of
 from penstock.planner.join import Join
 from penstock.planner.routes import Route
 from penstock.planner.state_table import StateTable
+from penstock.state.bucket_counters import BucketCounters, BucketTally
 from penstock.state.cold import Cold
 from penstock.state.run import Rows, RunEntry
 from penstock.step.envelope import COMPOSITES, FRESH, REPORT, parcel
@@ -63,11 +65,15 @@ class _Worker:
         self.plan, self.task, self.network = plan, task, plan.network
         self.partition, self.last = partition, stage == task.routes.exchanges
         self.report = Report(partition)
+        self.begun = time.process_time()
         self.low, high = task.buckets.ranges[partition]
-        self.work = Work()
+        self.tally = BucketTally(task.buckets.buckets)
+        self.work = Work(tally=self.tally)
         self.scratch = Scratch()
-        self.receiver = Receiver(plan, task, self.report, scratch=self.scratch)
-        self.held = Held(plan.network, task, self.report, partition, self.low, high, plan.listed, self.scratch)
+        self.receiver = Receiver(plan, task, self.report, self.tally, scratch=self.scratch)
+        self.held = Held(
+            plan.network, task, self.report, partition, self.low, high, plan.listed, self.scratch, self.tally
+        )  # fmt: skip
         self.writers: dict[int, ResultWriter] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -80,12 +86,17 @@ class _Worker:
         else:
             # Rows that wait for progress may start anywhere, so every task needs those that all tasks start from.
             waits = any(join.closes for join in self.network.joins)
-            if waits or fresh.probing or fresh.seen:  # else nothing looks up anything
-                own, whole = self.held.open_runs(every=self.task.routes.replicated if waits else ())
+            stored, seen = _rows_of(fresh.stored), _rows_of(fresh.seen)
+            if waits or fresh.probing or seen:  # else nothing looks up anything
+                slices = replace(
+                    self.held.open_runs(every=self.task.routes.replicated if waits else ()),
+                    fresh=stored,
+                    every=seen,
+                    lent_fresh=self._lent(seen),
+                    probing=_rows_of(fresh.probing),
+                )
                 watch.lap("open")
-                slices = Slices(own, _rows_of(fresh.probing), whole, _rows_of(fresh.seen))
                 yield from self._join(slices, self.task.suspended, watch)
-            stored = _rows_of(fresh.stored)
             for index, pieces in stored.items():
                 if not self.network.tables[index].grouped:
                     self.held.store(self.network.tables[index], pieces)
@@ -104,8 +115,9 @@ class _Worker:
             body = msgspec.json.encode(entry)
             body += b" " * (-len(body) % 8)  # so that later parcels start at whole words
             index = next(t.index for t in self.network.tables if t.name == entry.table)
-            everywhere = range(self.task.buckets.tasks) if index in self.task.routes.whole else [self.partition]
-            for to in everywhere:
+            buckets = self.task.buckets
+            all_tasks = index in self.task.routes.whole
+            for to in range(buckets.tasks) if all_tasks else [self.partition, *buckets.sharers(self.partition)]:
                 yield parcel(to, FRESH, body, start=self.partition)
         yield self._finish(watch)
 
@@ -136,8 +148,7 @@ class _Worker:
                     place = join, start, done
                     parcels.setdefault(place, Bodies(self.scratch, most)).add(body)
         watch = Watch(self.report.phases)
-        own, whole = self.held.open_runs()
-        slices = Slices(own, fresh, whole, every)
+        slices = replace(self.held.open_runs(), fresh=fresh, every=every, lent_fresh=self._lent(every))
         watch.lap("open")
         suspended = self._suspended()
         for (join, start, done), bodies in parcels.items():
@@ -158,6 +169,7 @@ class _Worker:
         watch.lap("write")
         self.report.counters.engine.aside_bytes += self.scratch.bytes
         self._count_work()
+        self.report.cpu.append(round(time.process_time() - self.begun, 4))
         if not self.last:
             return parcel(self.partition, REPORT, self.report.encode())
         handover = self.plan.handover
@@ -186,9 +198,9 @@ class _Worker:
 
     def _clean_up(self, watch: Watch) -> Iterator[pa.RecordBatch]:
         """Run the probes that earlier steps have put off, as of these steps."""
-        own, whole = self.held.open_runs()
+        slices = replace(self.held.open_runs(), lent={})  # rows that owe are where they are stored
         watch.lap("open")
-        slices, buckets = Slices(own, {}, whole, {}), self.task.buckets.buckets
+        own, buckets = slices.own, self.task.buckets.buckets
         for join in self.network.joins:
             owed = starts_of(self.task.owed, join.name)
             for route in self.task.routes.joins[join.index]:
@@ -218,15 +230,17 @@ class _Worker:
             complete = done == len(route.hops)
             if not complete or (join.finished_by_spark and not self.last):
                 # Complete matches stay with this task, to be finished after its last stage.
-                keys = np.full(len(matches), self.low, dtype=np.int64) if complete else matches.keys
-                sent = replace(matches, keys=keys)
-                for to, body in pack(self.network, join, route, done, sent, self.task.buckets):
+                own = np.full(len(matches), self.partition, dtype=np.int32)
+                tasks = own if complete else probers(matches, self.task.buckets)
+                for to, body in pack(self.network, join, route, done, matches, tasks):
                     yield parcel(to, COMPOSITES, body, join.index, route.start, done)
                 watch.lap("ship")
                 continue
             writer = self.writers.get(join.index)
             if writer is not None and writer.is_full:
                 break
+            if route.hops and route.hops[-1].source is not None:
+                self.tally.add_keys("results", matches.keys)
             table = result_table(self.network, join, matches, self.plan.types, self.work, self.task.step)
             if join.finished_by_spark:
                 assert self.plan.handover is not None
@@ -242,7 +256,8 @@ class _Worker:
     def _take_over(self, watch: Watch) -> Iterator[pa.RecordBatch]:
         """Set the bits of new queries on stored rows, and find the new queries' results among them."""
         shares = self.task.taking_over
-        own, whole = self.held.open_runs(every=self.task.routes.replicated)
+        slices = self.held.open_runs(every=self.task.routes.replicated)
+        own, whole = slices.own, slices.whole
         held, every = {}, {}
         for table in self.network.tables:
             if any(entry.query in shares for entry in table.entries):
@@ -262,7 +277,15 @@ class _Worker:
         hot = (rows for rows in runs if isinstance(rows, Rows))  # all are, in such a step
         return merge_runs(table, [adopt(table, rows, self.task.taking_over) for rows in hot], self.task.progress)
 
+    def _lent(self, seen: Mapping[int, Sequence[Rows]]) -> dict[int, list[Rows]]:
+        """Of the new rows that several tasks see, those in the split buckets that this one is lent."""
+        ranges = self.task.buckets.lent(self.partition)
+        tables = [table.index for table in self.network.tables if table.key and table.index in seen] if ranges else ()
+        return {index: [rows.between(*own) for rows in seen[index] for own in ranges] for index in tables}
+
     def _count_work(self) -> None:
+        if (told := self.tally.told()) != BucketCounters():
+            self.report.buckets.append(told)
         for index, counts in self.work.counts.items():
             work = TableCounters(probed=counts.probed, candidates=counts.candidates, compared=counts.compared)
             self.report.table(self.network.tables[index].name).add(work)

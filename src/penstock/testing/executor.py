@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.columns.types import arrow_type
 from penstock.planner.network import Network
 from penstock.reference import Row
+from penstock.state.buckets import BucketMap, Split
 from penstock.step.layout import Layout, lay_out_all
 from penstock.step.mapper import truth_words
 from penstock.step.pieces import Piece, shared_out
@@ -37,12 +38,13 @@ class Manner:
     """How a step is executed, which must not affect its answer: with `mappers`, or none: each task takes all rows.
 
     `retried` is the share of mappers and workers that are retried, `shuffled` whether rows and parcels come in any
-    order.
+    order, also another one in each task. With `maps` each step gets a map of buckets at random, with split buckets.
     """
 
     mappers: int = 2
     retried: float = 0.0
     shuffled: bool = False
+    maps: bool = False
 
 
 @dataclass
@@ -59,18 +61,26 @@ class InProcess:
 
     def run(self, task: Task, batch: Batch | None, fresh: Sequence[Taken]) -> tuple[Reports, float]:
         pieces = [piece for taken in fresh for piece in pieces_of(taken, self.plan.network)]
-        return self._run(task, self._arriving(batch or {}), pieces), 0.0
+        return self._run(self._spread(task), batch or {}, pieces), 0.0
 
     def take_over(self, task: Task) -> Reports:
-        return self._run(task, [], [])
+        spread = self._spread(task)
+        return self._run(replace(spread, buckets=spread.buckets.unsplit), {}, [])
 
-    def _run(self, task: Task, batches: Parcels, pieces: Sequence[Piece]) -> Reports:
+    def _spread(self, task: Task) -> Task:
+        """The task with a map of its own, if each step has one."""
+        if not self.manner.maps:
+            return task
+        return replace(task, buckets=random_map(self.chance, task.buckets.tasks, task.buckets.buckets))
+
+    def _run(self, task: Task, rows: Batch, pieces: Sequence[Piece]) -> Reports:
         tasks = task.buckets.tasks
+        batches = self._arriving(rows)
         if self.manner.mappers and tasks > 1 and (batches or pieces):
             sent = self._mapped(task, batches, pieces)
         else:
             task = replace(task, pieces=tuple(pieces))
-            sent = [batches] * tasks
+            sent = [batches, *(self._arriving(rows) for _ in range(1, tasks))]
         for stage in range(task.routes.exchanges):
             sent = self._exchanged(
                 [p for number in range(tasks) for p in self._worked(sent, task, number, stage)], tasks
@@ -118,6 +128,14 @@ class InProcess:
         for parcel in parcels:
             sent[parcel.column("_to")[0].as_py()].append(parcel)
         return sent
+
+
+def random_map(chance: random.Random, tasks: int, buckets: int) -> BucketMap:
+    """Any map of buckets: tasks with many buckets and with none, and often split buckets."""
+    starts = (0, *sorted(chance.randrange(buckets) for _ in range(tasks - 1)))
+    hot = chance.sample(range(buckets), chance.choice((0, 1, min(buckets, 3), buckets // 2)))
+    turns = (tuple(chance.randrange(tasks) for _ in range(chance.choice((1, 2, 5)))) for _ in hot)
+    return BucketMap(starts, buckets, tuple(map(Split, hot, turns)))
 
 
 def plan_of(network: Network, layout: Layout) -> Plan:

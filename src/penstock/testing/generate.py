@@ -124,6 +124,8 @@ def _options(chance: random.Random) -> Options:
         expire_every=chance.choice((1, 1, 3)),
         memory=chance.choice((0, 0, 1 << 9, 1 << 12, 1 << 15)),
         cold=chance.choice((-1.0, 0.5, 1.0)),
+        maps=chance.random() < 0.4,
+        balance=chance.choice(("weighted", "weighted", "pairwise", "off")),
     )
 
 

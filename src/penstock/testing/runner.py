@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from penstock.catalog.choices import Choices
 from penstock.errors import PenstockError
 from penstock.model.memory import Limits
+from penstock.state.balance.decision import Parameters as Balancing
 from penstock.storage.crash_points import POINTS, watched
 from penstock.storage.faulty import NONE, Died, Faults, FaultyStore
 from penstock.storage.local import LocalStore
@@ -237,8 +238,11 @@ class Story(Told):
 
     def _declare(self, streams: object) -> None:
         options = self.scenario.options
-        choices = Choices(options.strategy, options.chain, options.orders, None, options.plan)
-        manner = Manner(options.mappers, options.retried, options.shuffled)
+        eager = Balancing(theta_r=1.0, tau_m=1e-9, least=1e-12)  # a new map with almost every step
+        choices = Choices(
+            options.strategy, options.chain, options.orders, None, options.plan, options.balance, eager
+        )  # fmt: skip
+        manner = Manner(options.mappers, options.retried, options.shuffled, options.maps)
         self.engine = Engine(
             self.store, source=self.source, tasks=self.tasks, choices=choices, expire_every=options.expire_every,
             manner=manner, limits=self._limits(),

@@ -126,6 +126,8 @@ class Options:
     buckets: int = 256
     retried: float = 0.0
     shuffled: bool = False
+    maps: bool = False
+    balance: str = "auto"
     fan_in: int = 4
     upkeep: int = 64
     snapshots: int = 64
