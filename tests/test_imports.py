@@ -10,6 +10,7 @@ from pathlib import Path
 
 import penstock
 from tools import layers
+from tools.statements import statements
 
 ROOT = Path(penstock.__file__).parent
 WITHOUT_SPARK = [
@@ -61,6 +62,13 @@ def test_the_parts_of_a_package_import_only_those_before_them():
 def test_no_modules_import_one_another_in_a_circle():
     """Not for types either."""
     assert layers.cycles() == []
+
+
+def test_statements_are_counted_at_any_depth_and_docstrings_are_none():
+    assert (
+        statements('"""A module."""\nX = 1\n\ndef f():\n    """Text."""\n    if X:\n        return 2\n    return 1\n')
+        == 5
+    )
 
 
 def _imported(node: ast.AST) -> list[str]:

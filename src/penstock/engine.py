@@ -74,7 +74,7 @@ from penstock.state.manifest import Manifest, ManifestLog
 from penstock.state.registry import QueryRecord
 from penstock.step.bound import Bound
 from penstock.step.relief import Relief
-from penstock.step.suspended import resumed
+from penstock.step.upkeep import resumed
 from penstock.storage.faults import told_plainly
 from penstock.storage.open_store import open_store
 from penstock.storage.store import refuse_beside_owner

@@ -30,7 +30,7 @@ class Fed:
     def __init__(self, log, inbox, *, only_present=False):
         self.log, self.inbox, self.only_present = log, inbox, only_present
         self.held, self.thread, self.error, self.dead = frozenset(), None, None, None
-        self.starts, self.marks = 0, []
+        self.starts, self.reverted, self.marks = 0, 0, []
 
     def start(self, layout):
         self.layout, self.error = layout, None
@@ -78,7 +78,7 @@ class Fed:
         return None if streams == set(layout.order) else {}
 
     def revert(self):
-        pass
+        self.reverted += 1
 
     def unread(self):
         return False

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import RegistrationError, SessionError, StateError
 from penstock.model import Column, Stream
 from penstock.step import loop as loop_module
-from penstock.step.happened import BatchArrived, ChangeAsked, ResumeAsked
+from penstock.step.happened import AdvanceAsked, BatchArrived, ChangeAsked, ResumeAsked
 from penstock.step.inbox import Stopping
 from penstock.storage.memory import MemoryStore
 from penstock.testing.engine import Engine
@@ -327,7 +329,13 @@ def test_a_change_that_is_refused_changes_nothing_and_harms_nobody(looped):
     run = looped()
     with pytest.raises(RegistrationError, match="another definition"):
         run.engine.query("SELECT k FROM a", name="all")
+    assert run.batches.reverted == 1
     run.fed(a=[row(1, 1)])
+    run.engine.query("SELECT k FROM a", name="more")
+    assert run.batches.reverted == 1
+    ended = patch.object(run.stepper, "resume", side_effect=RegistrationError("it cannot go on"))
+    with ended, pytest.raises(RegistrationError, match="it cannot go on"):
+        run.loop.ask(ResumeAsked(run.engine.catalog.live("all")))
     run.stop()
     assert run.engine.results("all") == [(1,)]
 
@@ -376,6 +384,38 @@ def test_a_step_that_fails_before_a_change_ends_the_run_without_the_change(loope
         with pytest.raises(OSError, match="power cut"):
             run.loop.wait(SECONDS)
     assert [q.name for q in run.engine.catalog.registry.live()] == ["all"]
+
+
+@pytest.mark.parametrize("event", [AdvanceAsked("a", 1), ResumeAsked(None)])
+def test_a_step_that_was_asked_for_and_fails_ends_the_run_for_all(looped, event):
+    run = looped()
+    event = replace(event, outcome=Future())
+    with broken_by(run.core, "advance"), broken_by(run.stepper, "resume"):
+        with pytest.raises(OSError, match="power cut"):
+            run.loop.ask(event)
+        with pytest.raises(OSError, match="power cut"):
+            run.loop.wait(SECONDS)
+
+
+def test_batches_that_have_failed_before_a_stop_are_the_error_of_the_run(looped, monkeypatch):
+    monkeypatch.setattr(loop_module, "LOOK_SECONDS", 1000.0)  # nobody looks before the stop
+    run = looped()
+    run.fed(a=[row(1, 1)])
+    with patch.object(run.log.store, "written_elsewhere", side_effect=OSError("the source is broken")):
+        run.feed(a=[row(2, 2)])
+        until(lambda: run.batches.error)
+        with pytest.raises(OSError, match="the source is broken"):
+            run.loop.stop(final=False)
+
+
+def test_a_later_thread_with_the_number_of_that_of_a_run_is_not_taken_for_it(looped):
+    number = []
+    run = looped(engine_of(all=(ALL, lambda *_: number.append(threading.get_ident()))))
+    run.fed(a=[row(1, 1)])
+    until(lambda: number)
+    run.loop.stop(final=False)
+    with patch.object(loop_module, "get_ident", lambda: number[0]), pytest.raises(StateError, match="has ended"):
+        run.advance("a", 9)
 
 
 def test_what_has_stopped_batches_by_itself_ends_the_run(looped):

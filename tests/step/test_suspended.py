@@ -8,7 +8,7 @@ from penstock.errors import RegistrationError
 from penstock.state.manifest import Manifest
 from penstock.state.registry import QueryRecord, Registry
 from penstock.state.suspension import Suspension
-from penstock.step.suspended import resumed
+from penstock.step.upkeep import resumed
 
 QUERY = QueryRecord(1, "q", "")
 RECORDS = (QUERY, QueryRecord(2, "_q", "", owner="q"), QueryRecord(3, "other", ""))

@@ -1,1 +1,1 @@
-"""Arrow columns of arriving rows: key hashes, verdicts, parcels. Pure functions; no Spark, no plans, no files."""
+"""Arrow columns: types, terms, key hashes, codes, verdicts, parcels. Pure functions; no Spark, no plans, no files."""

@@ -1,11 +1,10 @@
 """SQL text to the model: scripts to statements, SELECTs to queries, with errors at their line and column."""
 
 from penstock.sql.alter_stream import AdvanceStream, AlterStream, altered
-from penstock.sql.emit import emit_length
 from penstock.sql.named import Results, results_of
 from penstock.sql.places import named_in_from, placed_bounds
 from penstock.sql.position import Position
-from penstock.sql.select import parse_query
+from penstock.sql.select import emit_length, parse_query
 from penstock.sql.statements import (
     AlterQuery,
     CreateQuery,

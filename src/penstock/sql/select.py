@@ -25,11 +25,12 @@ from penstock.model import (
 from penstock.model.time import format_length
 from penstock.sql.aggregate_windows import common_window
 from penstock.sql.conditions import classify
+from penstock.sql.cursor import Cursor
 from penstock.sql.dialect import parse_select, tokenize
-from penstock.sql.emit import split_emit
 from penstock.sql.expressions import expression
 from penstock.sql.grouping import Grouped, is_aggregated, read_groups, read_having, read_items, refuse_aggregates
 from penstock.sql.items import select_items
+from penstock.sql.lengths import positive_length
 from penstock.sql.named import Results
 from penstock.sql.nesting import enough_stack, refuse_deep, refuse_nested
 from penstock.sql.order import is_ordered, split_order
@@ -218,3 +219,29 @@ def _split_window(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], l
         if after and (after[0].text.upper() in ("ALL", "INTERVAL", "-") or after[0].token_type == TokenType.NUMBER):
             return list(tokens[:index]), list(tokens[index:])
     return list(tokens), []
+
+
+_HINT = "write EMIT EARLY EVERY 10 SECONDS at the end of the query"
+
+
+def emit_length(text: str) -> int:
+    """The length of time in EMIT EARLY EVERY, as a program gives it in words."""
+    source = Text(text)
+    tokens = tokenize(source)
+    if not tokens:
+        raise source.error(0, "EMIT EARLY EVERY needs a length of time", "give emit='10 seconds'")
+    return positive_length(source, tokens)
+
+
+def split_emit(source: Text, tokens: Sequence[Token]) -> tuple[list[Token], Token | None, Emit | None]:
+    """Split the clause off the end of a query; its first word is the second result."""
+    for index, token in enumerate(tokens):
+        cursor = Cursor(source, tokens[index:])
+        if index and cursor.accept("EMIT") and cursor.peek() in ("EARLY", "EVERY", "FINAL"):
+            if not cursor.accept("EARLY", "EVERY"):
+                raise source.unsupported(token.start, "This EMIT is not supported", _HINT)
+            rest = cursor.until()
+            if not rest:
+                raise source.error(token.start, "EMIT EARLY EVERY needs a length of time", _HINT)
+            return list(tokens[:index]), token, Emit(positive_length(source, rest))
+    return list(tokens), None, None

@@ -38,7 +38,7 @@ class Receiver:
     plan: Plan
     task: Task
     report: Report
-    tally: BucketTally
+    tally: BucketTally = field(default_factory=BucketTally)
     partials: dict[int, dict[int, list[pa.Table]]] = field(default_factory=dict)  # by state table and pane set
     scratch: Scratch = field(default_factory=Scratch)
     _partials: Bodies = field(init=False)  # until all rows are there

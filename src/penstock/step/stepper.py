@@ -45,9 +45,8 @@ from penstock.step.phases import fold
 from penstock.step.plan import State, StepPlan, plan_step
 from penstock.step.ports import Executor, Sinks, Source
 from penstock.step.relief import Relief
-from penstock.step.suspended import resumed
 from penstock.step.task import Reports
-from penstock.step.upkeep import forget_streams, put_in_order
+from penstock.step.upkeep import forget_streams, put_in_order, resumed
 from penstock.storage.crash_points import kill_point
 from penstock.storage.store import Store
 

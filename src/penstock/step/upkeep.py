@@ -1,14 +1,19 @@
-"""Steps that only put the state in order: no rows, no work for tasks, no effect on answers."""
+"""Steps that only put the state in order, or resume a query: no rows, no work for tasks."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+from penstock.errors import RegistrationError
+from penstock.planner.counters import TICK
 from penstock.results.retention import Horizon, renew_results
 from penstock.results.sides import merge_sides
 from penstock.state.forgetting import forgotten, handed_on
-from penstock.state.manifest import Entry
+from penstock.state.manifest import Entry, Forgotten, Manifest
+from penstock.state.registry import QueryRecord, Registry
 from penstock.state.side_files import expired_sides
+from penstock.state.suspension import Suspension
 from penstock.step import derived
 from penstock.step.accounts import with_dropped
 from penstock.step.compose import expired_runs
@@ -46,3 +51,29 @@ def put_in_order(state: State, sinks: Sinks, horizon: Horizon, clock: float) -> 
         sides=tuple(side for side, _ in joined), sides_removed=tuple(sorted(old)),
     )  # fmt: skip
     return replace(record, counters=with_dropped(record, manifest).plus(handed_on(registry, manifest)))
+
+
+def suspended_parts(registry: Registry, manifest: Manifest, record: QueryRecord) -> dict[int, Suspension]:
+    """Why a query is suspended, for each suspended one of the queries that answer it together."""
+    own = [q.id for q in registry.live() if q.id == record.id or q.owner == record.name]
+    return {number: manifest.suspended[number] for number in own if number in manifest.suspended}
+
+
+def resumed(registry: Registry, manifest: Manifest, record: QueryRecord) -> Entry | None:
+    """A step without a batch after which a query is no longer suspended; None if it is not. Raises if impossible."""
+    found = suspended_parts(registry, manifest, record)
+    for why in found.values():
+        if manifest.final or not why.resumable:
+            msg = (
+                f"query {record.name!r} cannot go on ({'the streams have ended' if manifest.final else why.reason}); "
+                "drop it and create it again"
+            )
+            raise RegistrationError(msg)
+    if not found:
+        return None
+    return Entry(
+        step=manifest.step + 1, batch=None, last_batch=manifest.last_batch, identity=manifest.identity,
+        version=manifest.version,
+        clock=time.time(), progress=manifest.progress, counters=TICK, derived=manifest.derived,
+        forgotten=Forgotten(suspended=tuple(found)),
+    )  # fmt: skip

@@ -93,6 +93,11 @@ class ViewCatalog:
         """Declare a view; its first refresh computes it."""
         if not name or name.startswith("_"):
             raise RegistrationError(f"{name!r} is no name for a view; names that begin with _ are reserved")
+        if computed == "spark" and not self.store.has_paths:
+            raise RegistrationError(
+                f"view {name!r} is to be computed by Spark, which needs a folder for its rows, and {self.store.root} "
+                "is no folder; leave out computed='spark', or use a state directory on a disk"
+            )
         view = parse_view(sql, self.sources, name=name, script=script, line=line, column=column)
         known = self.views.get(name)
         if known is not None and known.store.stale:
