@@ -131,15 +131,22 @@ def checkout(commit: str) -> Iterator[Path | None]:
 
 
 class Peer:
-    """A process that runs one job after the other in one warm JVM, so that sides can take turns."""
+    """A process that runs one job after the other in one warm JVM, so that sides can take turns.
 
-    def __init__(self, module: str) -> None:
+    With `checkout` it runs the benchmark and the package of another one.
+    """
+
+    def __init__(self, module: str, checkout: Path | None = None) -> None:
         self.module = module
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (lives as long as the process)
         command = [sys.executable, "-m", module, "--serve"]
+        environment = dict(os.environ)
+        if checkout is not None:
+            environment["PYTHONPATH"] = f"{checkout / 'src'}{os.pathsep}{checkout}"
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=ROOT
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, cwd=checkout or ROOT,
+            env=environment,
+        )  # fmt: skip
 
     def __call__(self, job: Json) -> Json:
         assert self.process.stdin

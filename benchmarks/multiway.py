@@ -224,6 +224,16 @@ def window_rows(case: Case) -> int:
 # -- the benchmark ----------------------------------------------------------------------------------------------------
 
 
+def job(case: Case, side: str, cores: int, *, rewarm: bool | None = None, **options: Any) -> Json:
+    """A run of a case, with options of the engine; `rewarm` runs part of the input first (default: if needed)."""
+    return {
+        "side": side, "case": asdict(case), "inputs": str(case.inputs()),
+        "warm_up": str(case.inputs(seed=101, part=0.5)),
+        "cores": cores, "options": options, "rewarm": side == "penstock" if rewarm is None else rewarm,
+        "warm_seconds": WARM_UP,
+    }  # fmt: skip
+
+
 class Sides:
     """The processes of both sides, started on first use."""
 
@@ -235,12 +245,7 @@ class Sides:
         """A run of a case, with options of the engine; `rewarm` runs part of the input first (default: if needed)."""
         if side not in self.started:
             self.started[side] = harness.Peer("benchmarks.multiway")
-        asked = {
-            "side": side, "case": asdict(case), "inputs": str(case.inputs()),
-            "warm_up": str(case.inputs(seed=101, part=0.5)),
-            "cores": self.cores, "options": options, "rewarm": side == "penstock" if rewarm is None else rewarm,
-            "warm_seconds": WARM_UP,
-        }  # fmt: skip
+        asked = job(case, side, self.cores, rewarm=rewarm, **options)
         return partial(self.started[side], asked)
 
     def close(self) -> None:

@@ -235,8 +235,7 @@ def test_the_scripts_that_come_with_the_project_are_right(path):
 class StrawRun:
     """As much of a run as the command line sees; `waits` says what happens while it is waited for."""
 
-    def __init__(self, folder, waits):
-        self.store = SimpleNamespace(path=lambda name: str(folder / name))
+    def __init__(self, waits):
         self.seen = SimpleNamespace(streams={"a": SimpleNamespace(integer_time=False)}, sinks=[])
         self.active, self.final, self.stopped = True, False, 0
         self.waits = iter(waits)
@@ -261,11 +260,11 @@ class StrawRun:
 
 
 @pytest.fixture
-def straw(script, monkeypatch, tmp_path):
+def straw(script, monkeypatch):
     """Runs `penstock run` on a straw engine; the exit code and the run."""
 
     def run(*waits, arguments=(), execute=lambda *_: [], starting=lambda: None):
-        found = StrawRun(tmp_path, waits)
+        found = StrawRun(waits)
         engine = SimpleNamespace(
             execute_statement=execute,
             catalog=SimpleNamespace(registry=Registry()),
@@ -275,8 +274,9 @@ def straw(script, monkeypatch, tmp_path):
             spark=SimpleNamespace(stop=lambda: None),
         )
 
-        def start(*_):
+        def start(state, *_):
             starting()
+            state.mkdir(parents=True, exist_ok=True)  # as a real start does: Spark's log is there
             return engine
 
         monkeypatch.setattr(cli, "start_spark", start)
@@ -383,7 +383,7 @@ def test_a_failed_step_is_3(straw, capsys, tmp_path):
     assert code == 3
     assert "app.sql: error: the run failed: step 5 failed: the disk is full\ndetails: " in err
     assert "Traceback" not in err
-    assert "Traceback" in (tmp_path / "spark.log").read_text()
+    assert "Traceback" in (tmp_path / "penstock-state" / "app" / "spark.log").read_text()
 
 
 # -- with Spark -------------------------------------------------------------------------------------------------

@@ -549,11 +549,10 @@ class Engine:
         steering = self.catalog.steer(network, manifest, self.tasks) if running is None else running.stepper.steering
         routes = steering.routes if steering.network == network else None
         way = Way(self.tasks) if self._run is None else self._run.executor.way(self.tasks)
-        found = explain_network(
+        return explain_network(
             network, manifest.counters, list(manifest.runs.values()), name, routes, manifest.decisions, steering.checks,
-            manifest.folding, manifest.panes, way, () if running is None else running.seen.balance_explained,
+            manifest.folding, manifest.panes, way, () if running is None else running.seen.explained,
         )  # fmt: skip
-        return "\n".join([found, *(running.seen.explained if running is not None and name is None else ())])
 
     def decisions(self) -> list[dict[str, Any]]:
         """The last decisions about probe orders, routes, chains, pane sets, partials in mappers and maps of buckets.

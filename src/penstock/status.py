@@ -53,10 +53,9 @@ class Seen:
     checks: Mapping[str, Mapping[str, int]]
     order_seconds: Mapping[str, float]
     balance: Mapping[str, Any]
-    balance_explained: Sequence[str]
+    explained: Sequence[str]  # of the buckets, and of what is put off
     timings: Mapping[str, float]
     reports: Reports
-    explained: Sequence[str]  # of what is put off
     put_off: int  # buckets
     warnings: Sequence[str]
     error: BaseException | None
@@ -78,10 +77,9 @@ class Seen:
             stepper.steering.checks,
             dict(stepper.optimizer.seconds),
             stepper.optimizer.balancer.status(stepper.buckets),
-            stepper.optimizer.balancer.explained(stepper.buckets),
+            [*stepper.optimizer.balancer.explained(stepper.buckets), *stepper.relief.explained()],
             stepper.timings,
             stepper.last_reports,
-            stepper.relief.explained(),
             len(stepper.relief.overload.put_off),
             tuple(stepper.warnings),
             loop.error,

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import run
 from penstock.model.time import SECOND
 from penstock.planner.folding import is_foldable
 from penstock.spark import job
-from penstock.step import compose
+from penstock.step import compose, loop
 from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from tests.effort import examples
@@ -86,7 +85,7 @@ def answers(spark, root, which, tasks=2, restart=False):
     """Everything reported of a run: answers, and the counts that must not depend on what is sent."""
     replay = Replay(root / "source", stream("a", COLUMNS), stream("b", COLUMNS))
     replay.plain = False
-    with patch.object(job, "FEW_ROWS", -1), sending(which), patch.object(run, "QUIET_SECONDS", 1e9):
+    with patch.object(job, "FEW_ROWS", -1), sending(which), patch.object(loop, "QUIET_SECONDS", 1e9):
         for step in range(4):
             replay.add(a=rows_at(step), b=rows_at(step, 20))
             if (restart and step == 1) or step == 3:

@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import pytest
 
-from penstock import run
 from penstock.model.time import SECOND
 from penstock.planner.counters import StreamCounters
 from penstock.spark import job
+from penstock.step import loop
 from penstock.step.report import Report
 from penstock.step.run_mapper import run_mapper
 from tests.oracle import bag
@@ -37,7 +37,7 @@ def answers(spark, root, tasks=2):
         replay.add(a=rows_at(step), b=rows_at(step))
     engine = replay.engine(spark, root / "state", QUERIES, tasks=tasks)
     engine.query("SELECT s, v FROM a WHERE k = 1", name="single", into=root / "single")
-    with patch.object(run, "QUIET_SECONDS", 1e9):  # no ticks between batches, so that step numbers are alike
+    with patch.object(loop, "QUIET_SECONDS", 1e9):  # no ticks between batches, so that step numbers are alike
         drain(engine, final=True)
     found = {name: bag(rows_of(engine.results(name))) for name in QUERIES}
     found["single"] = bag(rows_of(engine.results("single")))

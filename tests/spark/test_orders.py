@@ -41,7 +41,7 @@ def test_orders_are_checked_with_the_counts_of_all_joins_and_the_checks_are_repo
     assert {n: counted.table(n).keys for n in ("a(k)", "a(v)", "c(v)")} == {"a(k)": 3, "a(v)": 12, "c(v)": 12}
     assert ", keys 12" in plan
     (state,) = engine.manifest().orders.values()
-    known = {(start, tuple(members)) for start, members, *_ in state["known"]["flows"]}
+    known = {(start, tuple(members)) for start, members, *_ in state.learned.known.flows}
     assert {(0, (0, 1)), (1, (0, 1))} <= known  # as the pair has counted them, whatever the star looks at first
     assert len(rows_of(engine.results("pair"))) == 3 * 16
     assert sorted(rows_of(engine.results("star"))) == sorted(
@@ -61,5 +61,5 @@ def test_counts_between_two_checks_are_remembered_when_the_engine_starts_again(s
             engine.query(STAR, name="star")
         drain(engine)
         (state,) = engine.manifest().orders.values()
-        assert state["interval"]["arrivals"] == ([4, 4, 4] if step == 0 else [0, 0, 0])
+        assert state.interval.arrivals == ((4, 4, 4) if step == 0 else (0, 0, 0))
         assert len(engine.decisions()) == step

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from penstock import Engine, RegistrationError, StateError
-from penstock import run as run_module
 from penstock.model.time import HOUR, SECOND
+from penstock.step import loop
 from tests.oracle import bag
 from tests.spark.replay import Replay, drain, rows_of, stream, wait_until
 
@@ -71,8 +71,8 @@ def test_when_all_streams_are_silent_progress_follows_the_clock(spark, tmp_path)
 
 
 def test_the_lull_rule_is_off_while_present_input_is_read(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(run_module, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(loop, "QUIET_SECONDS", 0.0)
     replay = pair(tmp_path, idle=1)
     start = now() - 10 * SECOND
     for step in range(3):

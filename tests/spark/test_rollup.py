@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import run
 from penstock.model.time import SECOND
 from penstock.planner.folding import is_foldable
 from penstock.spark import job
-from penstock.step import compose
+from penstock.step import compose, loop
 from tests.effort import examples
 from tests.spark.replay import Replay, drain, rows_of, stream
 from tests.spark.test_aggregates import BATCHES, PHASES, check
@@ -80,7 +79,7 @@ def answers(engine):
 
 def test_answers_and_counts_are_those_without(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "FEW_ROWS", -1)
-    monkeypatch.setattr(run, "QUIET_SECONDS", 1e9)
+    monkeypatch.setattr(loop, "QUIET_SECONDS", 1e9)
     *_, plain = replayed(spark, tmp_path / "plain")
     with rolling():
         *_, rolled = replayed(spark, tmp_path / "rolled")

@@ -7,7 +7,6 @@ from penstock.model import Column, Stream
 from penstock.planner.deferral.loads import Load
 from penstock.planner.deferral.overload import Overload, Parameters
 from penstock.state.bucket_counters import BucketCounters
-from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest, Progress
 from penstock.state.owed import Owed, without_paid
 from penstock.state.run import RunEntry
@@ -38,10 +37,10 @@ def report(*results):
 
 def test_loads_are_what_tasks_counted_by_bucket():
     counted = BucketCounters((5, 0), (9, 0), (7, 0), (6, 0), (4, 0), (100, 0))
-    (one, other) = loads_of([Report(buckets=[counted, counted])], BucketMap.even(1, 2))
+    (one, other) = loads_of([Report(buckets=[counted, counted])], 2)
     assert one == Load(size=200, work=2 * (9 + 6), made=12, inter=8, output=8)
     assert other == Load()
-    assert loads_of([Report()], BucketMap.even(1, 2)) == (Load(), Load())
+    assert loads_of([Report()], 2) == (Load(), Load())
 
 
 def test_a_slow_step_puts_off_the_least_productive_buckets_of_joins_for_which_nobody_waits():
@@ -51,9 +50,7 @@ def test_a_slow_step_puts_off_the_least_productive_buckets_of_joins_for_which_no
         stepper = engine.run.stepper
         relief = Relief(Overload(Parameters(steps=1)), puts_off=True, allowed=lambda: 1.0)
         assert relief.chosen(stepper.network, stepper.registry).buckets == {}
-        record = relief.learn(
-            stepper.network, Manifest(), Entry(), [report(9, 1, 5, 0)], 2.0, BucketMap.even(1, BUCKETS)
-        )
+        record = relief.learn(stepper.network, Manifest(), Entry(), [report(9, 1, 5, 0)], 2.0, BUCKETS)
         (decided,) = record.decisions
         assert decided.shown()["after"] == ["2 buckets"]
         chosen = relief.chosen(stepper.network, stepper.registry)
@@ -67,7 +64,7 @@ def test_a_slow_step_puts_off_the_least_productive_buckets_of_joins_for_which_no
 def test_an_engine_that_does_not_defer_learns_nothing():
     engine = engine_of(PAIR)
     relief = Relief(Overload(Parameters(steps=1)), allowed=lambda: 1.0)
-    record = relief.learn(engine.run.stepper.network, Manifest(), Entry(), [report(9, 1)], 2.0, BucketMap.even(1, 2))
+    record = relief.learn(engine.run.stepper.network, Manifest(), Entry(), [report(9, 1)], 2.0, 2)
     assert record == Entry()
     assert relief.explained() == []
 

@@ -18,7 +18,6 @@ from penstock.planner.deferral.overload import Overload, Parameters, Seen, after
 from penstock.planner.deferral.selectors import SELECTORS
 from penstock.planner.network import Network
 from penstock.state.bucket_counters import together
-from penstock.state.buckets import BucketMap
 from penstock.state.manifest import Entry, Manifest
 from penstock.state.owed import Owed, numbers_in, oldest_step, ranges_of
 from penstock.state.registry import Registry
@@ -40,13 +39,13 @@ class Relief:
     _chosen: tuple[object, Chosen] | None = None
 
     def learn(
-        self, network: Network, manifest: Manifest, entry: Entry, reports: Reports, seconds: float, of: BucketMap
+        self, network: Network, manifest: Manifest, entry: Entry, reports: Reports, seconds: float, buckets: int
     ) -> Entry:
         """The record of a batch that took that long, with the decision if more or less is put off from now on."""
         if not self.puts_off:
             return entry
         allowed = self.overload.parameters.seconds or self.allowed()
-        seen = Seen(entry.step, seconds, allowed, loads_of(reports, of), reachable(network, manifest, entry))
+        seen = Seen(entry.step, seconds, allowed, loads_of(reports, buckets), reachable(network, manifest, entry))
         self.overload, decision = after(self.overload, seen)
         if decision is None:
             return entry
@@ -93,12 +92,9 @@ def _part(own: Owed, ranges: tuple[tuple[int, int], ...]) -> Owed:
     return Owed(own.table, own.starts, ranges, own.first, own.last, own.since, own.held, own.without)
 
 
-def loads_of(reports: Reports, of: BucketMap) -> tuple[Load, ...]:
-    """What the tasks of a step counted, by bucket; of a task that counted only sums, an equal part for each of its."""
-    buckets, told = of.buckets, [stage for report in reports for stage in report.buckets]
-    if not told:
-        return _even(reports, of)
-    counted = together(told)
+def loads_of(reports: Reports, buckets: int) -> tuple[Load, ...]:
+    """What the tasks of a step counted, by bucket."""
+    counted = together(stage for report in reports for stage in report.buckets)
     rows, probed, compared, results, written = (
         counted.of(name, buckets).tolist() for name in ("rows", "probed", "compared", "results", "written")
     )
@@ -106,23 +102,6 @@ def loads_of(reports: Reports, of: BucketMap) -> tuple[Load, ...]:
         Load(size=size, work=looked + pairs, made=pairs, inter=max(0, looked - new), output=found)
         for new, looked, pairs, found, size in zip(rows, probed, compared, results, written, strict=True)
     )
-
-
-def _even(reports: Reports, of: BucketMap) -> tuple[Load, ...]:
-    found = [Load()] * of.buckets
-    for report in reports:
-        first, stop = (*of.starts, of.buckets)[report.partition : report.partition + 2]
-        tables, part = report.counters.tables.values(), 1 / max(1, stop - first)
-        rows, looked, pairs = (sum(getattr(c, n) for c in tables) for n in ("shipped", "probed", "compared"))
-        load = Load(
-            size=part * sum(c.bytes_written for c in tables),
-            work=part * (looked + pairs),
-            made=part * pairs,
-            inter=part * max(0, looked - rows),
-            output=part * sum(file.rows for file in report.results),
-        )
-        found[first:stop] = [load] * (stop - first)
-    return tuple(found)
 
 
 def reachable(network: Network, manifest: Manifest, entry: Entry) -> float:

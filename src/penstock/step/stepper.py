@@ -236,8 +236,8 @@ class Stepper:
         if rows and plan.task is not None:
             record = self.optimizer.learn(self.network, self.manifest, record, plan.task, reports)
             seconds = ran - (planned if started is None else started)
-            of = plan.task.buckets
-            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, of)
+            buckets = plan.task.buckets.buckets
+            record = self.relief.learn(self.network, self.manifest, record, reports, seconds, buckets)
             self.last_reports = reports
             self.heard = self.heard.after(reports, record.clock)
         self._warn(warnings)

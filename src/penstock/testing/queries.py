@@ -100,7 +100,7 @@ def stream_columns(time: str) -> tuple[Column, ...]:
 def filtered(draw: Draw) -> str:
     """Single rows of a stream."""
     name = draw.roles(1)[0]
-    conditions = draw.filters(["r0", "r0"], 0.7)
+    conditions = dict.fromkeys(draw.filters(["r0", "r0"], 0.7))  # of two that may raise, only Spark knows the order
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {draw.items(['r0'])} FROM {name} AS r0{where}"
 
