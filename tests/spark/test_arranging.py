@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock import Engine
 from penstock.errors import RegistrationError
 from penstock.model import Sliding
-from penstock.planner.pane_sharing import Known
+from penstock.planner.pane_sharing import PaneStatistics
 from penstock.planner.panes import PLANS, PaneSet, Rates, pane_sets, pane_width
 from penstock.reference import admit, aggregate_results
 from penstock.results.layout import PANES
@@ -91,7 +91,7 @@ def test_plans_that_change_with_steps_give_the_bag_of_one_that_does_not(spark, t
     )
     drain(steady, final=True)
     with (
-        patch.object(Known, "rates", Rates(1.0, 1.0)),
+        patch.object(PaneStatistics, "rates", Rates(1.0, 1.0)),
         patch("penstock.planner.pane_sharing.pane_sets", any_sets),
         patch.multiple("penstock.planner.pane_sharing", EVERY=1, GAIN=-9.0, LEAST=0),
         patch("penstock.state.compaction.FAN_IN", 2),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from penstock.kernels.delta import select
 from penstock.kernels.groups import alive_by_key
 from penstock.kernels.merge import fresh_runs, lay_out, merge_fresh, merge_runs, types_of
-from penstock.kernels.owed import STEP, tell_steps, with_steps
+from penstock.kernels.owed import tell_steps, with_steps
 from penstock.kernels.ranks import rank
 from penstock.kernels.streamed import in_blocks, in_ranges
 from penstock.kernels.walk import Slices
@@ -31,10 +31,10 @@ from penstock.state.blocks import Blocks
 from penstock.state.bucket_counters import BucketTally
 from penstock.state.cold import CACHE, BlockCache, Cold
 from penstock.state.compaction import Merge, interval_of
-from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run, expiry, fading
+from penstock.state.run import Rows, RunEntry, checksum, decode_run, encode_run
 from penstock.step.report import Report
 from penstock.step.results import Schemas
-from penstock.step.run_pieces import RunPieces
+from penstock.step.run_pieces import RunPieces, ends_of
 from penstock.step.scratch import Scratch
 from penstock.step.task import Task
 from penstock.storage.faults import told_plainly
@@ -257,11 +257,7 @@ class Held:
         self.task.store.write(name, data)
         fades: tuple[int, ...] = ()
         if until is None:
-            lives = {entry.id: entry.lives for entry in table.entries}
-            until = expiry(rows, lives, FOREVER, table.pieces)
-            if self.task.deferred or STEP in rows.columns:
-                until = {c: max(end, self.task.progress.get(c, NEVER) + 1) for c, end in until.items()}
-            fades = fading(rows, lives, FOREVER)
+            until, fades = ends_of(table, rows, self.task)
         run = RunEntry(
             name, table.name, level, self.task.step, len(rows), data.size, int(rows.time.min()), int(rows.time.max()),
             int(rows.key[0]), int(rows.key[-1]), life, tuple(until.items()), self.network.version, checksum(data),

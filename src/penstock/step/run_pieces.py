@@ -10,7 +10,8 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from penstock.model.time import FOREVER
+from penstock.kernels.owed import STEP
+from penstock.model.time import FOREVER, NEVER
 from penstock.planner.reached import Clock
 from penstock.planner.segments import quantiles
 from penstock.planner.state_table import StateTable
@@ -44,10 +45,10 @@ class RunPieces:
     def add(self, rows: Rows, life: int) -> None:
         """Add rows that are not before the last ones, of which the longest life is this."""
         self._writer.add(rows)
-        lives = {entry.id: entry.lives for entry in self.table.entries}
-        for clock, end in expiry(rows, lives, FOREVER, self.table.pieces).items():
+        until, fades = ends_of(self.table, rows, self.task)
+        for clock, end in until.items():
             self._until[clock] = max(self._until.get(clock, end), end)
-        self._fades.append((len(rows), fading(rows, lives, FOREVER)))
+        self._fades.append((len(rows), fades))
         self.rows, self.life = self.rows + len(rows), max(self.life, life)
         if self.table.timed:
             self._times.append(rows.time)
@@ -72,6 +73,18 @@ class RunPieces:
         except BaseException as same:
             if same is not error:
                 raise
+
+
+def ends_of(table: StateTable, rows: Rows, task: Task) -> tuple[dict[Clock, int], tuple[int, ...]]:
+    """The `until` and the `fades` of rows that a task writes.
+
+    Rows that may owe their probes have not expired before these have run, even if they were out of reach at once.
+    """
+    lives = {entry.id: entry.lives for entry in table.entries}
+    until = expiry(rows, lives, FOREVER, table.pieces)
+    if task.deferred or STEP in rows.columns:
+        until = {clock: max(end, task.progress.get(clock, NEVER) + 1) for clock, end in until.items()}
+    return until, fading(rows, lives, FOREVER)
 
 
 def faded(pieces: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[int, ...]:
